@@ -1,0 +1,142 @@
+//! The operations on offer. To add one: a function from the problem to its case, and its line in [`prepare`].
+
+use crate::problem::Problem;
+use burn::tensor::Gradients;
+use serde_json::{Value, json};
+use sparsegrad::prelude::*;
+use sparsegrad::vjp;
+use std::error::Error;
+
+/// A prepared problem. A closure is one whose check is a run.
+pub trait Case {
+    /// Executes the operation, and its backward pass if the problem has one.
+    fn run(&mut self) -> Results;
+
+    /// The same from the same start: for cases whose runs go on from each other, or are random.
+    fn check(&mut self) -> Results {
+        self.run()
+    }
+
+    /// What a solver knows of its solution.
+    fn info(&self, _results: &Results) -> Value {
+        json!({})
+    }
+}
+
+impl<F: FnMut() -> Results> Case for F {
+    fn run(&mut self) -> Results {
+        self()
+    }
+}
+
+/// Results by their names in the protocol.
+pub type Results = Vec<(&'static str, Output)>;
+
+/// A dense result, or the values of a sparse one in CSR order.
+pub enum Output {
+    Vector(Tensor<1>),
+    Matrix(Tensor<2>),
+}
+
+impl Output {
+    /// The numbers in row-major order.
+    pub fn into_vec(self) -> Result<Vec<f64>, Box<dyn Error>> {
+        let data = match self {
+            Self::Vector(vector) => vector.into_data(),
+            Self::Matrix(matrix) => matrix.into_data(),
+        };
+        Ok(data.iter::<f64>().collect())
+    }
+}
+
+impl From<Tensor<1>> for Output {
+    fn from(vector: Tensor<1>) -> Self {
+        Self::Vector(vector)
+    }
+}
+
+impl From<Tensor<2>> for Output {
+    fn from(matrix: Tensor<2>) -> Self {
+        Self::Matrix(matrix)
+    }
+}
+
+type Prepared = Result<(Box<dyn Case>, usize), Box<dyn Error>>;
+
+/// The case of a problem, and the number of stored entries of its matrix.
+pub fn prepare(problem: &Problem) -> Prepared {
+    match problem.op.as_str() {
+        _ if !problem.supported() => Err("unsupported".into()),
+        "spmv" => spmv(problem),
+        "spmm" => spmm(problem),
+        "sddmm" => sddmm_at(problem),
+        _ => Err("unsupported".into()),
+    }
+}
+
+fn spmv(problem: &Problem) -> Prepared {
+    let a = problem.matrix()?;
+    let ([m, n], nnz) = (a.shape(), a.nnz());
+    let x = problem.dense(1, [n]);
+    if !problem.backward() {
+        return Ok((forward(move || a.matvec(x.clone())), nnz));
+    }
+    let (a, x, upstream) = (a.require_grad(), x.require_grad(), problem.dense(2, [m]));
+    let case = move || {
+        let out = a.matvec(x.clone());
+        let grads = vjp::backward(&out, upstream.clone());
+        results(out, [("grad_values", values_grad(&a, &grads)), ("grad_dense", grad(&x, &grads))])
+    };
+    Ok((Box::new(case), nnz))
+}
+
+fn spmm(problem: &Problem) -> Prepared {
+    let a = problem.matrix()?;
+    let ([m, n], nnz, k) = (a.shape(), a.nnz(), problem.cols);
+    let b = problem.dense(1, [n, k]);
+    if !problem.backward() {
+        return Ok((forward(move || a.matmul(b.clone())), nnz));
+    }
+    let (a, b, upstream) = (a.require_grad(), b.require_grad(), problem.dense(2, [m, k]));
+    let case = move || {
+        let out = a.matmul(b.clone());
+        let grads = vjp::backward(&out, upstream.clone());
+        results(out, [("grad_values", values_grad(&a, &grads)), ("grad_dense", grad(&b, &grads))])
+    };
+    Ok((Box::new(case), nnz))
+}
+
+fn sddmm_at(problem: &Problem) -> Prepared {
+    let pattern = problem.matrix()?.pattern().clone();
+    let ([m, n], nnz, k) = (pattern.shape(), pattern.nnz(), problem.cols);
+    let (x, y) = (problem.dense(1, [m, k]), problem.dense(3, [n, k]));
+    if !problem.backward() {
+        return Ok((forward(move || sddmm(&pattern, x.clone(), y.clone()).values().clone()), nnz));
+    }
+    let (x, y, upstream) = (x.require_grad(), y.require_grad(), problem.dense(2, [nnz]));
+    let case = move || {
+        let out = sddmm(&pattern, x.clone(), y.clone()).values().clone();
+        let grads = vjp::backward(&out, upstream.clone());
+        results(out, [("grad_x", grad(&x, &grads)), ("grad_y", grad(&y, &grads))])
+    };
+    Ok((Box::new(case), nnz))
+}
+
+fn forward<T: Into<Output>>(operation: impl Fn() -> T + 'static) -> Box<dyn Case> {
+    Box::new(move || results(operation(), []))
+}
+
+fn results<const N: usize>(out: impl Into<Output>, gradients: [(&'static str, Output); N]) -> Results {
+    [("out", out.into())].into_iter().chain(gradients).collect()
+}
+
+fn grad<const D: usize>(operand: &Tensor<D>, grads: &Gradients) -> Output
+where
+    Output: From<Tensor<D>>,
+{
+    operand.grad(grads).expect("a tracked operand").into()
+}
+
+fn values_grad(matrix: &SparseTensor<2>, grads: &Gradients) -> Output {
+    matrix.grad(grads).expect("a tracked matrix").values().clone().into()
+}

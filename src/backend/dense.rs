@@ -1,0 +1,106 @@
+//! Dense operands and outputs as the kernels see them.
+
+use std::marker::PhantomData;
+use std::mem::MaybeUninit;
+
+/// A borrowed matrix whose rows are contiguous and lie `row_stride` elements apart.
+#[derive(Debug, Clone, Copy)]
+pub struct Dense<'a, E> {
+    data: &'a [E],
+    rows: usize,
+    cols: usize,
+    row_stride: usize,
+}
+
+impl<'a, E> Dense<'a, E> {
+    /// A view of `data`, whose first element is the first of the matrix.
+    ///
+    /// # Panics
+    ///
+    /// If rows overlap or `data` ends before the matrix does.
+    pub fn new(data: &'a [E], rows: usize, cols: usize, row_stride: usize) -> Self {
+        assert!(
+            rows <= 1 || row_stride >= cols,
+            "rows of {cols} columns overlap at a stride of {row_stride}"
+        );
+        let end = match rows {
+            0 => Some(0),
+            _ => (rows - 1)
+                .checked_mul(row_stride)
+                .and_then(|start| start.checked_add(cols)),
+        };
+        assert!(
+            end.is_some_and(|end| end <= data.len()),
+            "{rows} rows of {cols} columns at a stride of {row_stride} in {} elements",
+            data.len()
+        );
+        // The stride of a single row is never used: drop what might overflow.
+        let row_stride = if rows <= 1 { cols } else { row_stride };
+        Self { data, rows, cols, row_stride }
+    }
+
+    /// A view of `data` without gaps between the rows.
+    ///
+    /// # Panics
+    ///
+    /// If `data` does not hold exactly `rows` times `cols` elements.
+    pub fn contiguous(data: &'a [E], rows: usize, cols: usize) -> Self {
+        assert_eq!(rows.checked_mul(cols), Some(data.len()), "{rows} x {cols}");
+        Self::new(data, rows, cols, cols)
+    }
+
+    /// The number of rows.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// The number of columns.
+    pub fn cols(&self) -> usize {
+        self.cols
+    }
+
+    /// The elements of one row.
+    ///
+    /// # Panics
+    ///
+    /// If there is no such row.
+    pub fn row(&self, row: usize) -> &'a [E] {
+        assert!(row < self.rows, "row {row} of {}", self.rows);
+        &self.data[row * self.row_stride..][..self.cols]
+    }
+
+    /// Where a row begins. Within the matrix, if `row` is; the address is harmless to form otherwise.
+    #[inline(always)]
+    pub(crate) fn row_ptr(&self, row: usize) -> *const E {
+        self.data.as_ptr().wrapping_add(row.wrapping_mul(self.row_stride))
+    }
+}
+
+/// An output that several threads write, each element by one of them.
+pub(crate) struct Output<'a, E> {
+    start: *mut E,
+    len: usize,
+    borrowed: PhantomData<&'a mut [MaybeUninit<E>]>,
+}
+
+// SAFETY: it hands out nothing but addresses; who writes through them answers for it.
+unsafe impl<E: Send> Sync for Output<'_, E> {}
+
+impl<'a, E> Output<'a, E> {
+    /// Shares a buffer for as long as it is borrowed.
+    pub(crate) fn new(buffer: &'a mut [MaybeUninit<E>]) -> Self {
+        Self { start: buffer.as_mut_ptr().cast(), len: buffer.len(), borrowed: PhantomData }
+    }
+
+    /// The address of an element.
+    ///
+    /// # Safety
+    ///
+    /// `index` is at most the length.
+    #[inline(always)]
+    pub(crate) unsafe fn at(&self, index: usize) -> *mut E {
+        debug_assert!(index <= self.len);
+        // SAFETY: within the buffer or one past its end, as the caller promises.
+        unsafe { self.start.add(index) }
+    }
+}

@@ -1,0 +1,20 @@
+//! What all operations share: the traits that a backend fulfils, checks before dispatch, and the machinery of each backend.
+
+pub(crate) mod alloc;
+pub(crate) mod autodiff;
+pub(crate) mod check;
+pub(crate) mod dense;
+#[cfg(feature = "flex")]
+pub(crate) mod flex;
+#[cfg(feature = "cube")]
+pub(crate) mod gpu;
+pub(crate) mod scalar;
+pub(crate) mod simd;
+
+use crate::ops::{dense::DenseOps, gather::GatherOps, sddmm::SddmmOps, spmm::SpmmOps};
+use crate::vjp::SeedOps;
+
+/// A Burn backend that offers every primitive of this crate: Flex, the CubeCL backends with and without fusion, and
+/// autodiff over any of them.
+pub trait SparseOps: SpmmOps + SddmmOps + GatherOps + DenseOps + SeedOps {}
+impl<B: SpmmOps + SddmmOps + GatherOps + DenseOps + SeedOps> SparseOps for B {}

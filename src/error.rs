@@ -1,0 +1,343 @@
+//! What can go wrong with data. One enum a family; every message names the place, the value and the bound.
+
+use crate::format::TensorFormat;
+use burn::tensor::DType;
+
+/// A format that contradicts itself, or text that is not a format.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum FormatError {
+    /// The text does not follow the grammar.
+    #[error("expected {expected} at character {position} of the format and found {found}")]
+    Syntax {
+        /// Zero-based character position.
+        position: usize,
+        /// What the grammar wants there.
+        expected: &'static str,
+        /// What stands there.
+        found: String,
+    },
+    /// A dimension is declared twice.
+    #[error("dimension {name} is declared twice")]
+    RepeatedDimension {
+        /// Its name.
+        name: String,
+    },
+    /// A level speaks of a dimension that is not declared.
+    #[error("dimension {name} of level {level} is not declared")]
+    UnknownDimension {
+        /// Its name, or its number where it has none.
+        name: String,
+        /// The level, counted from 0.
+        level: usize,
+    },
+    /// A dimension of the tensor that no level stores.
+    #[error("dimension {name} is not stored by any level")]
+    UnusedDimension {
+        /// Its name.
+        name: String,
+    },
+    /// A level stores again what an earlier level has stored.
+    #[error("level {level} stores dimension {name} again")]
+    ReusedDimension {
+        /// The dimension's name.
+        name: String,
+        /// The level, counted from 0.
+        level: usize,
+    },
+    /// `i % n` without `i // n` before it, or a division that no modulo completes.
+    #[error("{expression} of level {level} has no matching division or modulo with the same divisor")]
+    UnmatchedDivision {
+        /// The expression.
+        expression: String,
+        /// The level, counted from 0.
+        level: usize,
+    },
+    /// A divisor of 0.
+    #[error("the divisor of {expression} in level {level} must be positive")]
+    DivisorNotPositive {
+        /// The expression.
+        expression: String,
+        /// The level, counted from 0.
+        level: usize,
+    },
+    /// A sum or difference of dimensions without a range level that completes it, or a range without it.
+    #[error("level {level} ({expression}) needs both a sum or difference and, later, a range level")]
+    UnmatchedRange {
+        /// The expression.
+        expression: String,
+        /// The level, counted from 0.
+        level: usize,
+    },
+    /// A level kind where it cannot stand, or with a property or parameter that it cannot have.
+    #[error("level {level} ({kind}): {reason}")]
+    InvalidLevel {
+        /// The level, counted from 0.
+        level: usize,
+        /// Its kind.
+        kind: String,
+        /// What is wrong.
+        reason: &'static str,
+    },
+}
+
+/// Which index buffer of a pattern an error speaks of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Axis {
+    /// Row indices or row offsets.
+    Row,
+    /// Column indices or column offsets.
+    Column,
+}
+
+impl std::fmt::Display for Axis {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Axis::Row => "row",
+            Axis::Column => "column",
+        })
+    }
+}
+
+/// Index buffers that are not a valid pattern.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PatternError {
+    /// An index outside of the matrix.
+    #[error("{axis} index {value} at position {position} is out of range for a matrix with {bound} {axis}s (shape {}x{}{})",
+        shape[0], shape[1], group.map_or(String::new(), |(g, a, b)| format!(", {} {g} has entries {a}..{b}", if *axis == Axis::Row { Axis::Column } else { Axis::Row })))]
+    IndexOutOfRange {
+        /// The axis of the index.
+        axis: Axis,
+        /// Where it stands in its buffer.
+        position: usize,
+        /// The index.
+        value: i128,
+        /// The first index that is too large.
+        bound: usize,
+        /// The shape of the matrix.
+        shape: [usize; 2],
+        /// For compressed formats: the row (column) that the entry belongs to, and its range of entries.
+        group: Option<(usize, usize, usize)>,
+    },
+    /// An offsets buffer of the wrong length.
+    #[error("{axis} offsets have length {found}, a matrix with {count} {axis}s needs {}", count + 1)]
+    OffsetsLength {
+        /// The compressed axis.
+        axis: Axis,
+        /// The length found.
+        found: usize,
+        /// How many rows (columns) the matrix has.
+        count: usize,
+    },
+    /// Offsets that do not start at 0.
+    #[error("{axis} offsets must start at 0 and start at {value}")]
+    FirstOffset {
+        /// The compressed axis.
+        axis: Axis,
+        /// The value found.
+        value: i128,
+    },
+    /// Offsets that decrease.
+    #[error("{axis} offsets decrease at position {position}: {value} after {previous}")]
+    OffsetsDecrease {
+        /// The compressed axis.
+        axis: Axis,
+        /// Where in the buffer.
+        position: usize,
+        /// The offset before.
+        previous: i128,
+        /// The offset that is too small.
+        value: i128,
+    },
+    /// Offsets that do not end at the number of entries.
+    #[error("{axis} offsets end at {value}, but there are {entries} entries")]
+    LastOffset {
+        /// The compressed axis.
+        axis: Axis,
+        /// The last offset.
+        value: i128,
+        /// How many indices are given.
+        entries: usize,
+    },
+    /// Buffers that must be equally long and are not.
+    #[error("{first} has length {first_length} and {second} has length {second_length}: they must be equal")]
+    Lengths {
+        /// Name of one buffer.
+        first: &'static str,
+        /// Its length.
+        first_length: usize,
+        /// Name of the other.
+        second: &'static str,
+        /// Its length.
+        second_length: usize,
+    },
+    /// The format promises order, and an entry stands before its predecessor.
+    #[error("entry {position} ({row}, {column}) is out of order, and {format} is ordered")]
+    Unordered {
+        /// The position of the entry that should stand earlier.
+        position: usize,
+        /// Its row.
+        row: usize,
+        /// Its column.
+        column: usize,
+        /// The format.
+        format: TensorFormat,
+    },
+    /// The format promises unique entries, and one is stored twice.
+    #[error("entry {position} stores ({row}, {column}) again, and {format} is unique")]
+    Duplicate {
+        /// The position of the second entry.
+        position: usize,
+        /// Its row.
+        row: usize,
+        /// Its column.
+        column: usize,
+        /// The format.
+        format: TensorFormat,
+    },
+    /// A level lacks a buffer, or has one that its kind does not store.
+    #[error("level {level} of {format}: {reason}")]
+    Level {
+        /// The level, counted from 0.
+        level: usize,
+        /// The format.
+        format: TensorFormat,
+        /// What is wrong.
+        reason: &'static str,
+    },
+    /// The shape has another number of dimensions than the format.
+    #[error("{format} has {} dimensions and the shape {shape:?} has {}", format.rank(), shape.len())]
+    Rank {
+        /// The format.
+        format: TensorFormat,
+        /// The shape.
+        shape: Vec<usize>,
+    },
+    /// A format that cannot be stored yet.
+    #[error("patterns in {format} are not supported")]
+    Unsupported {
+        /// The format.
+        format: TensorFormat,
+    },
+    /// The index type that was asked for is too small.
+    #[error("{what} = {value} does not fit 32-bit indices (largest {})", i32::MAX)]
+    IndexWidth {
+        /// The quantity that does not fit.
+        what: &'static str,
+        /// Its value.
+        value: usize,
+    },
+    /// A product of sizes that no index can hold.
+    #[error("a matrix of {rows} rows and {columns} columns is too large to index")]
+    TooLarge {
+        /// Rows.
+        rows: usize,
+        /// Columns.
+        columns: usize,
+    },
+}
+
+/// A sparse tensor that cannot be made.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TensorError {
+    /// The pattern is not valid.
+    #[error(transparent)]
+    Pattern(#[from] PatternError),
+    /// Another number of values than the pattern stores.
+    #[error("{values} values for a pattern that stores {stored}")]
+    ValuesLength {
+        /// How many values are given.
+        values: usize,
+        /// How many the pattern stores.
+        stored: usize,
+    },
+    /// A dtype that the device lacks, or that is not a real floating-point type.
+    #[error("values of type {dtype:?} are not supported on {device}")]
+    DType {
+        /// The dtype.
+        dtype: DType,
+        /// The device.
+        device: String,
+    },
+    /// A position outside of the matrix.
+    #[error("position ({row}, {column}) is out of range for a matrix of shape {}x{}", shape[0], shape[1])]
+    Position {
+        /// The row.
+        row: usize,
+        /// The column.
+        column: usize,
+        /// The shape of the matrix.
+        shape: [usize; 2],
+    },
+    /// Reading back from the device failed.
+    #[error("reading from the device failed: {reason}")]
+    Read {
+        /// What the backend says.
+        reason: String,
+    },
+}
+
+/// Operands that do not fit each other. The functions without `try_` panic with its message.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpError {
+    /// Shapes that do not fit.
+    #[error("{op}: {what}: {left:?} and {right:?}")]
+    Shapes {
+        /// The operation.
+        op: &'static str,
+        /// What must agree.
+        what: &'static str,
+        /// Shape of the first operand.
+        left: Vec<usize>,
+        /// Shape of the second operand.
+        right: Vec<usize>,
+    },
+    /// Different dtypes: nothing is promoted silently.
+    #[error("{op}: dtypes differ: {left:?} and {right:?} (use `cast`)")]
+    DTypes {
+        /// The operation.
+        op: &'static str,
+        /// Dtype of the first operand.
+        left: DType,
+        /// Dtype of the second operand.
+        right: DType,
+    },
+    /// Different devices.
+    #[error("{op}: devices differ: {left} and {right} (use `to_device`)")]
+    Devices {
+        /// The operation.
+        op: &'static str,
+        /// Device of the first operand.
+        left: String,
+        /// Device of the second operand.
+        right: String,
+    },
+    /// A dtype that the operation or the device lacks.
+    #[error("{op}: {dtype:?} is not supported on {device}")]
+    UnsupportedDType {
+        /// The operation.
+        op: &'static str,
+        /// The dtype.
+        dtype: DType,
+        /// The device.
+        device: String,
+    },
+    /// Sizes beyond what the device's indices or memory can hold.
+    #[error("{op}: {what} = {size} is beyond the limit of {limit} of {device}")]
+    TooLarge {
+        /// The operation.
+        op: &'static str,
+        /// The quantity.
+        what: &'static str,
+        /// Its value.
+        size: u128,
+        /// The limit.
+        limit: u128,
+        /// The device.
+        device: String,
+    },
+}

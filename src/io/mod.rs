@@ -1,0 +1,6 @@
+//! Sparse matrices in files.
+
+pub mod matrix_market;
+mod triplets;
+
+pub use triplets::{Field, Symmetry, Triplets};

@@ -1,0 +1,74 @@
+//! Sparse tensors for [Burn](https://burn.dev) whose gradients stay sparse.
+//!
+//! A sparse matrix is a [`Pattern`] (where values may stand; checked once, immutable, shared) and a 1-D tensor of values,
+//! tracked by Burn's autodiff like any other. Its gradient is the gradient of the values: same pattern, same order, one
+//! number a stored entry. Nothing of size rows x columns, and nothing of size nnz x columns, is ever allocated.
+//!
+//! ```
+//! use sparsegrad::prelude::*;
+//!
+//! let device = Device::flex().autodiff();
+//! let a = SparseTensor::from_triplets(&[0, 1, 1], &[2, 0, 2], &[3.0f32, 4.0, 5.0], [2, 3], &device)?
+//!     .require_grad();
+//! let b = Tensor::<2>::random([3, 4], Distribution::Default, &device).require_grad();
+//!
+//! let c = sparse_mm(&a, b.clone()); // or a.matmul(b)
+//! let grads = c.sum().backward();
+//!
+//! println!("{}", a.grad(&grads).unwrap()); // a SparseTensor with a's own pattern
+//! println!("{}", b.grad(&grads).unwrap());
+//! # Ok::<(), TensorError>(())
+//! ```
+//!
+//! # The gradient contract
+//!
+//! For every operation, format and backend:
+//!
+//! * One gradient value per *stored* entry: explicit zeros included, each duplicate its own.
+//! * Absent entries never touch the dense operand; stored zeros do (a stored 0 times infinity is NaN).
+//! * Gradients of dense operands are dense. Each gradient is computed only if it is asked for.
+//! * Same input, same device: same bits, whatever the number of threads.
+//!
+//! # Map
+//!
+//! | module | what is there |
+//! |---|---|
+//! | [`format`](mod@format) | the format language: COO, CSR, CSC, and how to say others |
+//! | [`pattern`] | index buffers of a format, checked, and the plans made on them |
+//! | [`SparseTensor`] | constructors, conversions, gradients, display |
+//! | [`ops`] | the operations, one module each, with formulas |
+//! | [`vjp`] | gradients as functions that can be differentiated again |
+//! | [`testing`] | finite differences and dense oracles |
+//! | [`error`] | what can go wrong |
+//!
+//! Errors: what depends on data returns a `Result` with a typed error. Operands that don't fit each other panic, as in
+//! Burn, with both shapes, dtypes or devices in the message; each such function has a `try_` twin.
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
+mod backend;
+pub mod error;
+pub mod format;
+pub mod io;
+pub mod ops;
+pub mod pattern;
+mod tensor;
+pub mod testing;
+pub mod vjp;
+
+pub use backend::SparseOps;
+pub use burn;
+pub use format::TensorFormat;
+pub use ops::sddmm::{sddmm, sddmm_with, try_sddmm, try_sddmm_with};
+pub use ops::spmm::{SparseMatmul, sparse_mm, try_sparse_mm};
+pub use pattern::Pattern;
+pub use tensor::{IntoValues, SparseTensor};
+
+/// What most programs need: this crate's types and functions, and Burn's tensor and device.
+pub mod prelude {
+    pub use crate::error::{FormatError, OpError, PatternError, TensorError};
+    pub use crate::{
+        Pattern, SparseMatmul, SparseTensor, TensorFormat, sddmm, sddmm_with, sparse_mm,
+        try_sddmm, try_sparse_mm,
+    };
+    pub use burn::tensor::{DType, Device, Distribution, Int, Tensor};
+}

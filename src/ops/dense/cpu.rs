@@ -1,0 +1,42 @@
+//! Sparse to dense and back on the CPU: memory-bound, so the plain loop is the fast one.
+
+use crate::backend::dense::Dense;
+use crate::backend::scalar::{Accumulator, Scalar};
+use crate::pattern::{Index, Rows};
+
+/// Row-major, duplicates summed in storage order in the accumulator's precision.
+pub(super) fn to_dense<E: Scalar, I: Index>(rows: &Rows<I>, values: &[E]) -> Vec<E> {
+    let (n_rows, n_cols) = (rows.n_rows(), rows.n_cols);
+    let mut dense = vec![E::zeroed(); n_rows * n_cols];
+    let mut sums = vec![E::Acc::ZERO; n_cols];
+    for row in 0..n_rows {
+        let columns = &rows.columns[rows.range(row)];
+        let line = &mut dense[row * n_cols..][..n_cols];
+        for (entry, column) in rows.range(row).zip(columns) {
+            sums[column.get()] = sums[column.get()] + values[rows.slot(entry)].widen();
+        }
+        for column in columns {
+            line[column.get()] = E::narrow(sums[column.get()]);
+        }
+        for column in columns {
+            sums[column.get()] = E::Acc::ZERO;
+        }
+    }
+    dense
+}
+
+/// The elements of `dense` at the entries; 0 for values that no entry has.
+pub(super) fn sample<E: Scalar, I: Index>(
+    rows: &Rows<I>,
+    dense: Dense<'_, E>,
+    nnz: usize,
+) -> Vec<E> {
+    let mut values = vec![E::zeroed(); nnz];
+    for row in 0..rows.n_rows() {
+        let line = dense.row(row);
+        for entry in rows.range(row) {
+            values[rows.slot(entry)] = line[rows.columns[entry].get()];
+        }
+    }
+    values
+}

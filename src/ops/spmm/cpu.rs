@@ -1,0 +1,481 @@
+//! Sparse times dense on the CPU, and both of its gradients.
+
+use std::mem::MaybeUninit;
+use std::ops::Range;
+
+use crate::backend::dense::{Dense, Output};
+use crate::backend::scalar::{Accumulator, Scalar};
+use crate::backend::simd::{
+    self, Entries, Isa, Kernel, Slots, WithEntries, for_each_chunk, is_serial, load, prefetch, store, with_entries,
+};
+use crate::ops::sddmm::cpu::{TOGETHER, dots, group, sddmm, zero_unused};
+use crate::pattern::{Index, Rows};
+
+/// `out_i = sum of v_e * dense_j` over the entries `e = (i, j)` of row `i`, written in full.
+///
+/// # Panics
+///
+/// If `dense` has not as many rows as the pattern has columns, `values` is shorter than there are entries, or `out` is
+/// not of the size of the product.
+pub fn spmm<E: Scalar, I: Index>(
+    rows: &Rows<I>,
+    values: &[E],
+    dense: Dense<'_, E>,
+    out: &mut [MaybeUninit<E>],
+) {
+    product::<E, I, CHAINS>(rows, values, dense, out);
+}
+
+/// The gradients of [`spmm`], given that of its output: `d_values[slot(e)] = <grad_i, dense_j>` (the rest of `d_values`,
+/// if it is longer, is zero) and `d_dense_j = sum of v_e * grad_i` over the entries of column `j`.
+///
+/// `transposed` gives the same entries by columns, each column's in the order of `rows`, with slots in the same values; it
+/// is asked for only where that is faster. Where it isn't, a single thread adds to `d_dense` row by row. Both ways add
+/// the same numbers in the same order.
+///
+/// # Panics
+///
+/// If shapes or lengths don't fit, as for [`spmm`].
+pub fn spmm_backward<E: Scalar, I: Index>(
+    rows: &Rows<I>,
+    transposed: impl FnOnce() -> Rows<I>,
+    values: &[E],
+    dense: Dense<'_, E>,
+    grad: Dense<'_, E>,
+    d_values: &mut [MaybeUninit<E>],
+    d_dense: &mut [MaybeUninit<E>],
+) {
+    if backward_is_fused::<E, I>(rows, dense.cols()) {
+        scatter(rows, values, dense, grad, d_values, d_dense);
+    } else {
+        sddmm(rows, grad, dense, d_values);
+        let transposed = transposed();
+        if dense.cols() <= FUSED {
+            product::<E, I, 1>(&transposed, values, grad, d_dense);
+        } else {
+            product::<E, I, CHAINS>(&transposed, values, grad, d_dense);
+        }
+    }
+}
+
+/// Up to this many columns one pass over the entries beats two, the second of them in transposed order.
+const FUSED: usize = 16;
+/// How many entries ahead rows of the dense operand are asked for, if at all.
+const AHEAD: usize = 12;
+/// How many rows.
+const BLOCK: usize = 64;
+/// A dense operand of fewer bytes stays in a near cache.
+const NEAR_CACHE: usize = 2 << 20;
+/// Rows with fewer entries than this are short.
+const SHORT: usize = 16;
+/// Neighbouring rows that begin further apart than this are unlike each other.
+const JUMP: usize = 64;
+/// How many of the rows of a chunk are looked at to learn whether they are.
+const SAMPLE: usize = 32;
+/// Up to this many columns, too, there are too few sums to keep the adders busy: each is made of several.
+const CHAINS: usize = 4;
+
+/// Whether [`spmm_backward`] does without the transposed entries.
+pub fn backward_is_fused<E: Scalar, I: Index>(rows: &Rows<I>, cols: usize) -> bool {
+    E::ACCUMULATES && (1..=FUSED).contains(&cols) && is_serial(rows)
+}
+
+/// [`spmm`]; with up to [`FUSED`] columns each sum is made of `CHAINS` chains of additions.
+fn product<E: Scalar, I: Index, const CHAINS: usize>(
+    rows: &Rows<I>,
+    values: &[E],
+    dense: Dense<'_, E>,
+    out: &mut [MaybeUninit<E>],
+) {
+    assert_eq!(dense.rows(), rows.n_cols, "rows of the dense operand");
+    assert!(values.len() >= rows.n_entries(), "{} values of {} entries", values.len(), rows.n_entries());
+    assert_eq!(Some(out.len()), rows.n_rows().checked_mul(dense.cols()), "elements of the output");
+    let out = &Output::new(out);
+    with_entries(rows, Product::<E, I, CHAINS> { rows, values, dense, out });
+}
+
+struct Product<'a, E, I, const CHAINS: usize> {
+    rows: &'a Rows<I>,
+    values: &'a [E],
+    dense: Dense<'a, E>,
+    out: &'a Output<'a, E>,
+}
+
+impl<E: Scalar, I: Index, const CHAINS: usize> WithEntries<I> for Product<'_, E, I, CHAINS> {
+    fn call<M: Slots>(self, entries: Entries<'_, I, M>) {
+        let Self { rows, values, dense, out } = self;
+        for_each_chunk(rows, rows.n_entries() * dense.cols(), |range| {
+            macro_rules! narrow {
+                ($n:literal x $v:literal) => {
+                    simd::run(Narrow::<E, I, M, $n, $v, CHAINS>(Chunk { range, entries, values, dense, out }))
+                };
+            }
+            match dense.cols() {
+                0 => {}
+                1 => narrow!(1 x 1),
+                2 => narrow!(2 x 1),
+                3 => narrow!(2 x 2),
+                4 => narrow!(4 x 1),
+                5..8 => narrow!(4 x 2),
+                8 => narrow!(8 x 1),
+                9..16 => narrow!(8 x 2),
+                16 => narrow!(16 x 1),
+                _ => simd::run(Wide(Chunk { range, entries, values, dense, out })),
+            }
+        });
+    }
+}
+
+/// The rows of one chunk.
+struct Chunk<'a, E, I, M> {
+    range: Range<usize>,
+    entries: Entries<'a, I, M>,
+    values: &'a [E],
+    dense: Dense<'a, E>,
+    out: &'a Output<'a, E>,
+}
+
+/// All columns at once, in `V` vectors of `N`, of which the last may overlap the one before: there it repeats the sums
+/// to the bit.
+struct Narrow<'a, E, I, M, const N: usize, const V: usize, const CHAINS: usize>(Chunk<'a, E, I, M>);
+
+impl<E: Scalar, I: Index, M: Slots, const N: usize, const V: usize, const CHAINS: usize> Kernel
+    for Narrow<'_, E, I, M, N, V, CHAINS>
+{
+    #[inline(always)]
+    fn run<S: Isa>(self) {
+        let starts = starts::<N, V>(0, self.0.dense.cols());
+        // SAFETY: rows of the pattern, and all of their columns.
+        unsafe { self.0.rows::<S, N, V, CHAINS, false>(self.0.range.clone(), starts) };
+    }
+}
+
+/// More columns than 16, as many of them at once as there are registers for.
+struct Wide<'a, E, I, M>(Chunk<'a, E, I, M>);
+
+impl<E: Scalar, I: Index, M: Slots> Kernel for Wide<'_, E, I, M> {
+    #[inline(always)]
+    fn run<S: Isa>(self) {
+        let cols = self.0.dense.cols();
+        let fetch = self.0.misses();
+        for block in self.0.range.clone().step_by(BLOCK) {
+            let block = block..self.0.range.end.min(block + BLOCK);
+            let mut first = 0;
+            while first < cols {
+                macro_rules! tile {
+                    ($v:literal) => {{
+                        let starts = starts::<16, $v>(first, cols);
+                        // SAFETY: rows of the pattern; the vectors end at the last column at the latest.
+                        unsafe {
+                            if fetch {
+                                self.0.rows::<S, 16, $v, 1, true>(block.clone(), starts);
+                            } else {
+                                self.0.rows::<S, 16, $v, 1, false>(block.clone(), starts);
+                            }
+                        }
+                        first += 16 * $v;
+                    }};
+                }
+                match (cols - first).div_ceil(16) {
+                    1 => tile!(1),
+                    2 => tile!(2),
+                    3 => tile!(3),
+                    4..8 => tile!(4),
+                    _ => tile!(8),
+                }
+            }
+        }
+    }
+}
+
+impl<E: Scalar, I: Index, M: Slots> Chunk<'_, E, I, M> {
+    /// Whether it pays to ask for the rows of the dense operand ahead of their use. It costs as much as to load them
+    /// from a near cache. But the processor itself looks ahead less far where it mispredicts the end of a row every
+    /// few entries, and sees no order where the columns of neighbouring rows have nothing in common.
+    fn misses(&self) -> bool {
+        let Self { range, entries, dense, .. } = self;
+        if dense.rows() * dense.cols() * size_of::<E>() < NEAR_CACHE {
+            return false;
+        }
+        // SAFETY: there are such rows.
+        let of_row = |row| unsafe { entries.of_row(row) };
+        let is_short = of_row(range.end - 1).end - of_row(range.start).start < SHORT * range.len();
+        let jumps = |row: usize| {
+            let (this, next) = (of_row(row), of_row(row + 1));
+            // SAFETY: there are entries where ranges of them are not empty.
+            let column = |entry| unsafe { entries.column(entry) };
+            !this.is_empty() && !next.is_empty() && column(this.start).abs_diff(column(next.start)) > JUMP
+        };
+        let sample = (range.start..range.end - 1).step_by(range.len().div_ceil(SAMPLE));
+        is_short || 2 * sample.filter(|&row| jumps(row)).count() > SAMPLE
+    }
+
+    /// The columns of some rows of the output, in the vectors that begin at `starts`. Each sum is made of `CHAINS` chains of
+    /// additions.
+    ///
+    /// # Safety
+    ///
+    /// There are such rows, and the vectors are within them.
+    #[inline(always)]
+    unsafe fn rows<S: Isa, const N: usize, const V: usize, const CHAINS: usize, const FETCH: bool>(
+        &self,
+        rows: Range<usize>,
+        starts: [usize; V],
+    ) {
+        let Self { entries, values, dense, out, .. } = *self;
+        for row in rows {
+            let mut sums = [[[E::Acc::ZERO; N]; V]; CHAINS];
+            // SAFETY: `product` has checked the shapes, `Rows` its columns and slots.
+            unsafe {
+                let add = |entry: usize, sums: &mut [[E::Acc; N]; V]| {
+                    let value = values.get_unchecked(entries.slot(entry)).widen();
+                    let from = dense.row_ptr(entries.column(entry));
+                    if FETCH {
+                        let ahead = dense.row_ptr(entries.column_ahead(entry, AHEAD));
+                        for start in starts {
+                            prefetch::<E, N>(ahead.wrapping_add(start));
+                        }
+                    }
+                    for (sum, start) in sums.iter_mut().zip(starts) {
+                        *sum = S::mul_add([value; N], load::<E, N>(from.add(start)), *sum);
+                    }
+                };
+                let of_row = entries.of_row(row);
+                let mut entry = of_row.start;
+                while entry + CHAINS <= of_row.end {
+                    for (chain, sums) in sums.iter_mut().enumerate() {
+                        add(entry + chain, sums);
+                    }
+                    entry += CHAINS;
+                }
+                for chain in 0..CHAINS - 1 {
+                    if entry < of_row.end {
+                        add(entry, &mut sums[chain]);
+                        entry += 1;
+                    }
+                }
+                let to = out.at(row * dense.cols());
+                for (v, start) in starts.into_iter().enumerate() {
+                    store::<E, N>(total::<S, E::Acc, N, V, CHAINS>(&sums, v), to.add(start));
+                }
+            }
+        }
+    }
+}
+
+/// Where the vectors of a tile begin that begins at column `first`.
+#[inline(always)]
+fn starts<const N: usize, const V: usize>(first: usize, cols: usize) -> [usize; V] {
+    let mut starts = [0; V];
+    for (v, start) in starts.iter_mut().enumerate() {
+        *start = first + v * N;
+    }
+    starts[V - 1] = starts[V - 1].min(cols - N);
+    starts
+}
+
+/// The sum of a vector's chains, by halves.
+#[inline(always)]
+fn total<S: Isa, A: Accumulator, const N: usize, const V: usize, const CHAINS: usize>(
+    sums: &[[[A; N]; V]; CHAINS],
+    v: usize,
+) -> [A; N] {
+    let mut sums = sums.map(|sums| sums[v]);
+    let mut width = CHAINS;
+    while width > 1 {
+        width /= 2;
+        for chain in 0..width {
+            sums[chain] = S::add(sums[chain], sums[chain + width]);
+        }
+    }
+    sums[0]
+}
+
+/// Both gradients in one pass over the entries, which adds to `d_dense` in place.
+fn scatter<E: Scalar, I: Index>(
+    rows: &Rows<I>,
+    values: &[E],
+    dense: Dense<'_, E>,
+    grad: Dense<'_, E>,
+    d_values: &mut [MaybeUninit<E>],
+    d_dense: &mut [MaybeUninit<E>],
+) {
+    assert_eq!(dense.rows(), rows.n_cols, "rows of the dense operand");
+    assert_eq!(grad.rows(), rows.n_rows(), "rows of the gradient");
+    assert_eq!(grad.cols(), dense.cols(), "columns of the gradient");
+    assert!(values.len() >= rows.n_entries(), "{} values of {} entries", values.len(), rows.n_entries());
+    assert_eq!(Some(d_dense.len()), dense.rows().checked_mul(dense.cols()), "elements of the dense gradient");
+    zero_unused(rows, d_values);
+    d_dense.fill(MaybeUninit::new(E::zeroed()));
+    let (d_values, d_dense) = (&Output::new(d_values), &Output::new(d_dense));
+    macro_rules! scatter {
+        ($n:literal x $v:literal) => {
+            with_entries(rows, Scatter::<E, $n, $v> { values, dense, grad, d_values, d_dense })
+        };
+    }
+    match dense.cols() {
+        1 => scatter!(1 x 1),
+        2 => scatter!(2 x 1),
+        3 => scatter!(2 x 2),
+        4 => scatter!(4 x 1),
+        5..8 => scatter!(4 x 2),
+        8 => scatter!(8 x 1),
+        9..16 => scatter!(8 x 2),
+        16 => scatter!(16 x 1),
+        cols => unreachable!("{cols} columns are not fused"),
+    }
+}
+
+struct Scatter<'a, E, const N: usize, const V: usize> {
+    values: &'a [E],
+    dense: Dense<'a, E>,
+    grad: Dense<'a, E>,
+    d_values: &'a Output<'a, E>,
+    d_dense: &'a Output<'a, E>,
+}
+
+impl<E: Scalar, I: Index, const N: usize, const V: usize> WithEntries<I> for Scatter<'_, E, N, V> {
+    fn call<M: Slots>(self, entries: Entries<'_, I, M>) {
+        simd::run(ScatterAll { entries, scatter: self });
+    }
+}
+
+struct ScatterAll<'a, E, I, M, const N: usize, const V: usize> {
+    entries: Entries<'a, I, M>,
+    scatter: Scatter<'a, E, N, V>,
+}
+
+impl<E: Scalar, I: Index, M: Slots, const N: usize, const V: usize> Kernel for ScatterAll<'_, E, I, M, N, V> {
+    #[inline(always)]
+    fn run<S: Isa>(self) {
+        let Self { entries, scatter: Scatter { values, dense, grad, d_values, d_dense } } = self;
+        let cols = dense.cols();
+        let starts = starts::<N, V>(0, cols);
+        for row in 0..grad.rows() {
+            // SAFETY: `scatter` has checked the shapes, `Rows` its columns and slots; the vectors end within a row.
+            unsafe {
+                let grad = grad.row_ptr(row);
+                let grads = starts.map(|start| load::<E, N>(grad.add(start)));
+                let of_row = entries.of_row(row);
+                for first in of_row.clone().step_by(TOGETHER) {
+                    let group = group(first..of_row.end);
+                    let rows = group.map(|entry| dense.row_ptr(entries.column(entry)));
+                    let dots = dots::<S, E, N>(grad, rows, cols);
+                    for (entry, dot) in group.into_iter().zip(dots) {
+                        d_values.at(entries.slot(entry)).write(E::narrow(dot));
+                    }
+                    for entry in first..of_row.end.min(first + TOGETHER) {
+                        let value = values.get_unchecked(entries.slot(entry)).widen();
+                        let to = d_dense.at(entries.column(entry) * cols);
+                        // All are read before the first is written: vectors may overlap.
+                        let mut sums = starts.map(|start| load::<E, N>(to.add(start)));
+                        for (sum, grad) in sums.iter_mut().zip(grads) {
+                            *sum = S::mul_add([value; N], grad, *sum);
+                        }
+                        for (sum, start) in sums.into_iter().zip(starts) {
+                            store::<E, N>(sum, to.add(start));
+                        }
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// The plain loops, in f64: what the tests compare with.
+#[cfg(test)]
+pub(crate) mod reference {
+    use super::*;
+    use crate::ops::sddmm::cpu::reference::{add, entries};
+
+    /// The same as [`super::spmm`], not rounded; the sums of absolute values beside it.
+    pub(crate) fn spmm<E: Scalar, I: Index>(
+        rows: &Rows<I>,
+        values: &[E],
+        dense: Dense<'_, E>,
+    ) -> Vec<(f64, f64)> {
+        let cols = dense.cols();
+        let mut out = vec![(0.0, 0.0); rows.n_rows() * cols];
+        for (i, j, slot) in entries(rows) {
+            for (out, x) in out[i * cols..][..cols].iter_mut().zip(dense.row(j)) {
+                add(out, values[slot], *x);
+            }
+        }
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use half::{bf16, f16};
+
+    use super::*;
+    use crate::ops::sddmm::cpu::reference::{self as sampled, COLS, Random, assert_close, filled, on_threads, transposed};
+
+    fn check<E: Scalar, I: Index>(rows: &Rows<I>, cols: usize, gap: usize) {
+        let mut random = Random::new(cols as u64);
+        let stride = cols + gap;
+        let values = random.elements::<E>(rows.n_entries() + gap);
+        let dense = random.elements::<E>(rows.n_cols * stride);
+        let grad = random.elements::<E>(rows.n_rows() * stride);
+        let dense = Dense::new(&dense, rows.n_cols, cols, stride);
+        let grad = Dense::new(&grad, rows.n_rows(), cols, stride);
+        let [ours] = on_threads(|| [filled(rows.n_rows() * cols, |out| spmm(rows, &values, dense, out))]);
+        assert_close(&ours, &reference::spmm(rows, &values, dense));
+
+        let by_columns = transposed(rows);
+        let [d_values, d_dense] = on_threads(|| {
+            let mut d_dense = vec![];
+            let d_values = filled(values.len(), |d_values| {
+                d_dense = filled(rows.n_cols * cols, |d_dense| {
+                    spmm_backward(rows, || by_columns.clone(), &values, dense, grad, d_values, d_dense);
+                });
+            });
+            [d_values, d_dense]
+        });
+        assert_close(&d_values, &sampled::sddmm(rows, grad, dense, values.len()));
+        assert_close(&d_dense, &reference::spmm(&by_columns, &values, grad));
+    }
+
+    #[test]
+    fn agrees_with_the_plain_loops() {
+        let rows = Random::new(1).rows::<i32>(150, 90, 8);
+        let wide = Random::new(1).rows::<i64>(150, 90, 8);
+        for cols in COLS {
+            check::<f32, _>(&rows, cols, 0);
+            check::<f64, _>(&transposed(&rows), cols, 3);
+            check::<f16, _>(&wide, cols, 1);
+            check::<bf16, _>(&transposed(&wide), cols, 0);
+        }
+    }
+
+    /// With more than one chunk, more than one thread takes the way through the transposed entries.
+    #[test]
+    fn large_and_empty_patterns() {
+        let large = Random::new(2).rows::<i32>(9000, 7000, 4);
+        assert!(large.chunks.len() > 3);
+        for cols in COLS.into_iter().filter(|&cols| cols <= 33) {
+            check::<f32, _>(&large, cols, 0);
+            check::<f64, _>(&transposed(&large), cols, 2);
+            for (n_rows, n_cols) in [(0, 0), (0, 4), (4, 0), (1, 1)] {
+                check::<f32, _>(&Random::new(3).rows::<i32>(n_rows, n_cols, 2), cols, 1);
+            }
+        }
+    }
+
+    #[test]
+    fn stored_zeros_touch_the_operand_and_absent_entries_do_not() {
+        let rows = Random::new(4).rows::<i32>(40, 30, 5);
+        for cols in COLS.into_iter().filter(|&cols| cols > 0) {
+            let mut random = Random::new(5);
+            let mut values = random.elements::<f32>(rows.n_entries());
+            values.iter_mut().step_by(3).for_each(|value| *value = 0.0);
+            let mut dense = random.elements::<f32>(30 * cols);
+            dense[11 * cols + cols / 2] = f32::INFINITY;
+            dense[17 * cols + cols - 1] = f32::NAN;
+            let dense = Dense::contiguous(&dense, 30, cols);
+            let ours = filled(40 * cols, |out| spmm(&rows, &values, dense, out));
+            assert_close(&ours, &reference::spmm(&rows, &values, dense));
+        }
+    }
+}

@@ -1,0 +1,126 @@
+//! Vector-Jacobian products: the gradient of each primitive as a function that can be differentiated again.
+//!
+//! Burn's tensors have no gradient of a gradient. The primitives of this crate are closed under differentiation, so
+//! their derivatives can be offered as what they are, more of the same primitives: write a loss with [`spmm`](spmm()) or
+//! [`sddmm`](sddmm()) from this module and call `backward` on it, for Hessian-vector products, meta-learning or influence functions.
+//!
+//! [`backward`](backward()) starts a backward pass from a given gradient, where Burn only starts from ones.
+
+use crate::backend::SparseOps;
+use crate::backend::autodiff::linear;
+use crate::backend::check::{Check, Operand, expect};
+use crate::ops::{sddmm as sddmm_op, spmm as spmm_op};
+use crate::tensor::SparseTensor;
+use burn::backend::autodiff::{Autodiff, checkpoint::strategy::CheckpointStrategy};
+use burn::backend::{Backend, Dispatch, TensorMetadata, backend_extension, tensor::FloatTensor};
+use burn::tensor::{Gradients, Shape, Tensor};
+
+/// The gradients of [`sparse_mm`](crate::sparse_mm): from that of the product, `grad`, those of `a` and `b`.
+///
+/// `dA_e = <grad_i, b_j>` at `a`'s pattern, and `dB = A^T grad`: both differentiable in `a`, `b` and `grad`.
+///
+/// # Panics
+/// If the shapes of `a` (m x n), `b` (n x k) and `grad` (m x k), dtypes or devices do not fit.
+///
+/// ```
+/// use sparsegrad::{prelude::*, vjp};
+///
+/// // f(v) = |A(v) b|^2 / 2 has the gradient A(v) b at the pattern of A times b: differentiate it once more.
+/// let device = Device::flex().autodiff();
+/// let a = SparseTensor::from_triplets(&[0, 1], &[0, 1], &[2.0f32, 3.0], [2, 2], &device)?.require_grad();
+/// let b = Tensor::<2>::from_data([[1.0], [2.0]], &device);
+/// let (gradient, _) = vjp::spmm(&a, b.clone(), a.matmul(b));
+/// let direction = Tensor::<1>::from_data([1.0, 10.0], &device);
+/// let grads = (gradient.values().clone() * direction).sum().backward();
+/// let product = a.grad(&grads).unwrap(); // the Hessian is diag(b_j^2)
+/// assert_eq!(product.values().to_data().try_to_vec::<f32>().unwrap(), [1.0, 40.0]);
+/// # Ok::<(), TensorError>(())
+/// ```
+#[track_caller]
+pub fn spmm(a: &SparseTensor<2>, b: Tensor<2>, grad: Tensor<2>) -> (SparseTensor<2>, Tensor<2>) {
+    (
+        sddmm_op::sddmm(a.pattern(), grad.clone(), b),
+        spmm_op::sparse_mm(&a.t(), grad),
+    )
+}
+
+/// The gradients of [`sddmm`](crate::sddmm): from that of the values, `grad`, those of `x` and `y`.
+///
+/// `dX = S y` and `dY = S^T x` with S = `grad`: both differentiable in `x`, `y` and `grad`.
+///
+/// # Panics
+/// If the shapes of `grad` (m x n), `x` (m x k) and `y` (n x k), dtypes or devices do not fit.
+#[track_caller]
+pub fn sddmm(grad: &SparseTensor<2>, x: Tensor<2>, y: Tensor<2>) -> (Tensor<2>, Tensor<2>) {
+    (
+        spmm_op::sparse_mm(grad, y),
+        spmm_op::sparse_mm(&grad.t(), x),
+    )
+}
+
+/// The primitive under [`backward`](backward()), on backend tensors.
+#[backend_extension(Flex: cfg(feature = "flex"), Cube: cfg(feature = "cube"), Autodiff, Fusion: cfg(feature = "cube"))]
+pub trait SeedOps: Backend {
+    /// One zero, whose derivative with respect to `output` is `gradient`.
+    #[fusion(dtype = output, shape = Shape::from([1]))]
+    fn seed_gradient(output: FloatTensor<Self>, gradient: FloatTensor<Self>) -> FloatTensor<Self>;
+}
+
+/// A backward pass from a given gradient of `output`: what `(output * gradient).sum().backward()` gives, without computing
+/// the sum.
+///
+/// `gradient` is taken as a constant.
+///
+/// # Panics
+/// If shapes, dtypes or devices differ, or `output` is not tracked.
+///
+/// ```
+/// use sparsegrad::{prelude::*, vjp};
+///
+/// let device = Device::flex().autodiff();
+/// let x = Tensor::<1>::from_data([1.0, 2.0], &device).require_grad();
+/// let grads = vjp::backward(&(x.clone() * 3.0), Tensor::from_data([10.0, 100.0], &device));
+/// assert_eq!(x.grad(&grads).unwrap().to_data().try_to_vec::<f32>().unwrap(), [30.0, 300.0]);
+/// ```
+#[track_caller]
+pub fn backward<const D: usize>(output: &Tensor<D>, gradient: Tensor<D>) -> Gradients {
+    let check = Check { op: "backward" };
+    let (left, right) = (Operand::from(output), Operand::from(&gradient));
+    let fits = output.dims() == gradient.dims();
+    expect(check.shapes(fits, "output and gradient must agree", &left, &right));
+    expect(check.compatible(&left, &right));
+    let seed = <Dispatch as SeedOps>::seed_gradient(
+        output.clone().into_dispatch(),
+        gradient.into_dispatch(),
+    );
+    Tensor::<1>::from_dispatch(seed).backward()
+}
+
+fn zero<B: Backend>(like: &FloatTensor<B>) -> FloatTensor<B> {
+    B::float_zeros(Shape::from([1]), &like.device(), like.dtype().into())
+}
+
+#[cfg(feature = "flex")]
+impl SeedOps for burn::backend::Flex {
+    fn seed_gradient(output: FloatTensor<Self>, _: FloatTensor<Self>) -> FloatTensor<Self> {
+        zero::<Self>(&output)
+    }
+}
+
+#[cfg(feature = "cube")]
+impl SeedOps for burn::backend::Cube {
+    fn seed_gradient(output: FloatTensor<Self>, _: FloatTensor<Self>) -> FloatTensor<Self> {
+        zero::<Self>(&output)
+    }
+}
+
+impl<B: SparseOps, C: CheckpointStrategy> SeedOps for Autodiff<B, C> {
+    fn seed_gradient(output: FloatTensor<Self>, gradient: FloatTensor<Self>) -> FloatTensor<Self> {
+        linear::<B, C, _>(
+            gradient.into_primitive(),
+            output,
+            |gradient, output| B::seed_gradient(output, gradient),
+            |gradient, _one| gradient,
+        )
+    }
+}
