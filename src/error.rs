@@ -221,6 +221,34 @@ pub enum PatternError {
         /// The format.
         format: TensorFormat,
     },
+    /// Patterns in different formats where one is needed.
+    #[error("patterns in {first} and in {other}: convert them to one format")]
+    Formats {
+        /// The format of the first.
+        first: TensorFormat,
+        /// The first other format.
+        other: TensorFormat,
+    },
+    /// Blocks that do not fill the diagonal of a matrix.
+    #[error("blocks of {}x{} in all for a matrix of shape {}x{}", blocks[0], blocks[1], shape[0], shape[1])]
+    BlockShapes {
+        /// The shape of the matrix.
+        shape: [usize; 2],
+        /// The sum of the blocks' shapes.
+        blocks: [usize; 2],
+    },
+    /// An entry outside of the blocks on the diagonal, or stored after one of a later block.
+    #[error("entry {position} ({row}, {column}) is not in its place in block {block}: entries stand block by block, inside the blocks")]
+    OutsideBlock {
+        /// Its position.
+        position: usize,
+        /// Its row.
+        row: usize,
+        /// Its column.
+        column: usize,
+        /// The block of its row.
+        block: usize,
+    },
     /// The index type that was asked for is too small.
     #[error("{what} = {value} does not fit 32-bit indices (largest {})", i32::MAX)]
     IndexWidth {
@@ -272,6 +300,40 @@ pub enum TensorError {
         /// The shape of the matrix.
         shape: [usize; 2],
     },
+    /// Nothing to stack: a batch has the shape and the device of its items.
+    #[error("a batch needs at least one item")]
+    NoItems,
+    /// Items of different shapes.
+    #[error("item {item} has shape {}x{} and item 0 has {}x{}", shape[0], shape[1], first[0], first[1])]
+    ItemShape {
+        /// The item.
+        item: usize,
+        /// Its shape.
+        shape: [usize; 2],
+        /// The shape of item 0.
+        first: [usize; 2],
+    },
+    /// A number of items that does not divide the matrix into equal blocks.
+    #[error("a matrix of shape {}x{} is not {items} equal blocks", shape[0], shape[1])]
+    Items {
+        /// The number of items.
+        items: usize,
+        /// The shape of the matrix.
+        shape: [usize; 2],
+    },
+    /// A batch index out of range.
+    #[error("batch index {value} at position {position} is out of range for a batch of {items}")]
+    BatchIndex {
+        /// Where it stands.
+        position: usize,
+        /// The index.
+        value: i128,
+        /// How many items there are.
+        items: usize,
+    },
+    /// Operands that do not fit each other.
+    #[error(transparent)]
+    Operands(#[from] OpError),
     /// Reading back from the device failed.
     #[error("reading from the device failed: {reason}")]
     Read {

@@ -36,6 +36,7 @@
 //! | [`format`](mod@format) | the format language: COO, CSR, CSC, and how to say others |
 //! | [`pattern`] | index buffers of a format, checked, and the plans made on them |
 //! | [`SparseTensor`] | constructors, conversions, gradients, display |
+//! | [`SparseParam`] | a sparse tensor in a Burn module: training, records |
 //! | [`ops`] | the operations, one module each, with formulas |
 //! | [`vjp`] | gradients as functions that can be differentiated again |
 //! | [`testing`] | finite differences and dense oracles |
@@ -58,16 +59,16 @@ pub mod vjp;
 pub use backend::SparseOps;
 pub use burn;
 pub use format::TensorFormat;
-pub use ops::sddmm::{sddmm, sddmm_with, try_sddmm, try_sddmm_with};
+pub use ops::sddmm::{SampledProduct, sddmm, sddmm_with, try_sddmm, try_sddmm_with};
 pub use ops::spmm::{SparseMatmul, sparse_mm, try_sparse_mm};
 pub use pattern::Pattern;
-pub use tensor::{IntoValues, SparseTensor};
+pub use tensor::{IntoValues, SparseParam, SparseTensor};
 
 /// What most programs need: this crate's types and functions, and Burn's tensor and device.
 pub mod prelude {
     pub use crate::error::{FormatError, OpError, PatternError, TensorError};
     pub use crate::{
-        Pattern, SparseMatmul, SparseTensor, TensorFormat, sddmm, sddmm_with, sparse_mm,
+        Pattern, SparseMatmul, SparseParam, SparseTensor, TensorFormat, sddmm, sddmm_with, sparse_mm,
         try_sddmm, try_sparse_mm,
     };
     pub use burn::tensor::{DType, Device, Distribution, Int, Tensor};

@@ -108,7 +108,7 @@ impl SeedOps for burn::backend::Flex {
 }
 
 #[cfg(feature = "cube")]
-impl SeedOps for burn::backend::Cube {
+impl SeedOps for burn_cubecl::CubeBackend {
     fn seed_gradient(output: FloatTensor<Self>, _: FloatTensor<Self>) -> FloatTensor<Self> {
         zero::<Self>(&output)
     }

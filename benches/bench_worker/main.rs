@@ -44,6 +44,7 @@ struct Session {
 
 impl Session {
     fn run(&mut self, repeat: u32) -> Reply {
+        let repeat = repeat.max(1);
         let (mut wall, mut cpu) = (Duration::ZERO, Duration::ZERO);
         for _ in 0..repeat {
             let (results, elapsed) = measure::timed(|| self.case.run());

@@ -1,6 +1,7 @@
 //! What a `prepare` request describes: the matrix and the dense operands.
 
 use crate::streams;
+use burn::tensor::TensorData;
 use serde::Deserialize;
 use sparsegrad::io::matrix_market;
 use sparsegrad::prelude::*;

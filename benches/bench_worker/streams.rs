@@ -26,9 +26,10 @@ pub fn values(seed: u64, stream: u64) -> impl Iterator<Item = f64> {
 
 /// The sum, the sum of absolute values, and the dot product with stream 9.
 pub fn checksum(results: &[f64], seed: u64) -> [f64; 3] {
-    results.iter().zip(values(seed, PROBE)).fold([0.0; 3], |[sum, absolute, dot], (&x, probe)| {
-        [sum + x, absolute + x.abs(), dot + x * probe]
-    })
+    results
+        .iter()
+        .zip(values(seed, PROBE))
+        .fold([0.0; 3], |[sum, absolute, dot], (&x, probe)| [sum + x, absolute + x.abs(), dot + x * probe])
 }
 
 #[cfg(test)]

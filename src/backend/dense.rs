@@ -3,6 +3,8 @@
 use std::marker::PhantomData;
 use std::mem::MaybeUninit;
 
+use super::scalar::{Scalar, as_sums};
+
 /// A borrowed matrix whose rows are contiguous and lie `row_stride` elements apart.
 #[derive(Debug, Clone, Copy)]
 pub struct Dense<'a, E> {
@@ -23,8 +25,8 @@ impl<'a, E> Dense<'a, E> {
             rows <= 1 || row_stride >= cols,
             "rows of {cols} columns overlap at a stride of {row_stride}"
         );
-        let end = match rows {
-            0 => Some(0),
+        let end = match (rows, cols) {
+            (0, _) | (_, 0) => Some(0),
             _ => (rows - 1)
                 .checked_mul(row_stride)
                 .and_then(|start| start.checked_add(cols)),
@@ -34,9 +36,18 @@ impl<'a, E> Dense<'a, E> {
             "{rows} rows of {cols} columns at a stride of {row_stride} in {} elements",
             data.len()
         );
-        // The stride of a single row is never used: drop what might overflow.
-        let row_stride = if rows <= 1 { cols } else { row_stride };
-        Self { data, rows, cols, row_stride }
+        // The stride of a single row, or of nothing, is never used: drop what might overflow.
+        let row_stride = if rows <= 1 || cols == 0 {
+            cols
+        } else {
+            row_stride
+        };
+        Self {
+            data,
+            rows,
+            cols,
+            row_stride,
+        }
     }
 
     /// A view of `data` without gaps between the rows.
@@ -69,14 +80,40 @@ impl<'a, E> Dense<'a, E> {
         &self.data[row * self.row_stride..][..self.cols]
     }
 
+    /// The elements of a matrix with one column, if they are contiguous.
+    pub(crate) fn as_vector(&self) -> Option<&'a [E]> {
+        (self.cols == 1 && self.row_stride == 1).then(|| &self.data[..self.rows])
+    }
+
+    /// The matrix of what its elements are summed in, where that is their own type.
+    pub(crate) fn as_sums(&self) -> Option<Dense<'a, E::Acc>>
+    where
+        E: Scalar,
+    {
+        as_sums(self.data).map(|data| Dense {
+            data,
+            rows: self.rows,
+            cols: self.cols,
+            row_stride: self.row_stride,
+        })
+    }
+
+    /// Whether the matrix is too large for a near cache.
+    pub(crate) fn is_far(&self) -> bool {
+        self.rows * self.cols * size_of::<E>() > 2 << 20
+    }
+
     /// Where a row begins. Within the matrix, if `row` is; the address is harmless to form otherwise.
     #[inline(always)]
     pub(crate) fn row_ptr(&self, row: usize) -> *const E {
-        self.data.as_ptr().wrapping_add(row.wrapping_mul(self.row_stride))
+        self.data
+            .as_ptr()
+            .wrapping_add(row.wrapping_mul(self.row_stride))
     }
 }
 
 /// An output that several threads write, each element by one of them.
+#[derive(Clone, Copy)]
 pub(crate) struct Output<'a, E> {
     start: *mut E,
     len: usize,
@@ -84,12 +121,30 @@ pub(crate) struct Output<'a, E> {
 }
 
 // SAFETY: it hands out nothing but addresses; who writes through them answers for it.
+unsafe impl<E: Send> Send for Output<'_, E> {}
+// SAFETY: as above.
 unsafe impl<E: Send> Sync for Output<'_, E> {}
 
 impl<'a, E> Output<'a, E> {
     /// Shares a buffer for as long as it is borrowed.
     pub(crate) fn new(buffer: &'a mut [MaybeUninit<E>]) -> Self {
-        Self { start: buffer.as_mut_ptr().cast(), len: buffer.len(), borrowed: PhantomData }
+        Self {
+            start: buffer.as_mut_ptr().cast(),
+            len: buffer.len(),
+            borrowed: PhantomData,
+        }
+    }
+
+    /// The output of what its elements are summed in, where that is their own type.
+    pub(crate) fn as_sums(self) -> Option<Output<'a, E::Acc>>
+    where
+        E: Scalar,
+    {
+        E::ACCUMULATES.then_some(Output {
+            start: self.start.cast(),
+            len: self.len,
+            borrowed: PhantomData,
+        })
     }
 
     /// The address of an element.
@@ -98,7 +153,7 @@ impl<'a, E> Output<'a, E> {
     ///
     /// `index` is at most the length.
     #[inline(always)]
-    pub(crate) unsafe fn at(&self, index: usize) -> *mut E {
+    pub(crate) unsafe fn at(self, index: usize) -> *mut E {
         debug_assert!(index <= self.len);
         // SAFETY: within the buffer or one past its end, as the caller promises.
         unsafe { self.start.add(index) }

@@ -7,7 +7,14 @@ use half::{bf16, f16};
 
 /// What a kernel adds in: `f32` or `f64`.
 pub trait Accumulator:
-    Copy + Debug + PartialEq + Add<Output = Self> + Mul<Output = Self> + From<f32> + Into<f64> + Scalar<Acc = Self>
+    Copy
+    + Debug
+    + PartialEq
+    + Add<Output = Self>
+    + Mul<Output = Self>
+    + From<f32>
+    + Into<f64>
+    + Scalar<Acc = Self>
 {
     /// Zero.
     const ZERO: Self;
@@ -29,6 +36,12 @@ pub trait Scalar: bytemuck::Pod + Send + Sync + 'static {
     fn widen(self) -> Self::Acc;
     /// Rounds to the nearest, ties to even.
     fn narrow(sum: Self::Acc) -> Self;
+}
+
+/// The elements as what they are summed in, where that is their own type.
+pub(crate) fn as_sums<E: Scalar>(elements: &[E]) -> Option<&[E::Acc]> {
+    // SAFETY: what accumulates in itself is its own accumulator.
+    E::ACCUMULATES.then(|| unsafe { &*(std::ptr::from_ref(elements) as *const [E::Acc]) })
 }
 
 macro_rules! accumulator {
@@ -93,7 +106,11 @@ impl Scalar for f16 {
         let bits = u32::from(self.to_bits());
         // Read as f32, denormals of f16 are denormals: the exact product makes them, too, what they were.
         let finite = (f32::from_bits((bits & 0x7fff) << 13) * SCALE).to_bits();
-        let special = if bits & 0x7c00 == 0x7c00 { 0x7f80_0000 } else { 0 };
+        let special = if bits & 0x7c00 == 0x7c00 {
+            0x7f80_0000
+        } else {
+            0
+        };
         f32::from_bits(finite | special | (bits & 0x8000) << 16)
     }
     #[inline(always)]
@@ -107,12 +124,20 @@ impl Scalar for f16 {
         let magnitude = sum.to_bits() & 0x7fff_ffff;
         let sign = (sum.to_bits() >> 16 & 0x8000) as u16;
         // The addition rounds to the unit; what it adds to the bits is the result.
-        let denormal = (f32::from_bits(magnitude) + f32::from_bits(UNIT)).to_bits().wrapping_sub(UNIT);
+        let denormal = (f32::from_bits(magnitude) + f32::from_bits(UNIT))
+            .to_bits()
+            .wrapping_sub(UNIT);
         let rebased = magnitude.wrapping_sub((127 - 15) << 23);
         let normal = rebased.wrapping_add(0xfff + (magnitude >> 13 & 1)) >> 13;
         let rounded = if magnitude < NORMAL { denormal } else { normal } as u16;
         let special = if sum.is_nan() { 0x7e00 } else { 0x7c00 };
-        Self::from_bits(sign | if magnitude >= OVERFLOW { special } else { rounded })
+        Self::from_bits(
+            sign | if magnitude >= OVERFLOW {
+                special
+            } else {
+                rounded
+            },
+        )
     }
 }
 
@@ -135,7 +160,9 @@ mod tests {
     #[test]
     fn narrowing_rounds_to_nearest_even() {
         // Every 16-bit prefix with low bits around all the ties, and a stride through everything else.
-        let ends = [0, 1, 0xfff, 0x1000, 0x1001, 0x2fff, 0x3000, 0x3001, 0x7fff, 0x8000, 0x8001, 0xffff];
+        let ends = [
+            0, 1, 0xfff, 0x1000, 0x1001, 0x2fff, 0x3000, 0x3001, 0x7fff, 0x8000, 0x8001, 0xffff,
+        ];
         let near = (0..=0xffff_u32).flat_map(|high| ends.map(|low| high << 16 | low));
         for bits in near.chain((0..=u32::MAX).step_by(977)) {
             let x = f32::from_bits(bits);

@@ -95,6 +95,11 @@ pub(crate) trait Isa {
     /// The sum of the lanes of each: by halves down to four lanes, then by neighbours.
     #[inline(always)]
     fn sums<A: Accumulator, const N: usize>(lanes: [[A; N]; 4]) -> [A; 4] {
+        #[cfg(target_arch = "x86_64")]
+        if size_of::<A>() == 4 && N == 16 && Self::VECTOR == 64 {
+            // SAFETY: arrays and vectors of 16 lanes of the same type; there are vectors of 64 bytes.
+            return unsafe { sums_of_16(lanes) };
+        }
         // SAFETY: the parts are within the lanes.
         let [a, b, c, d] = lanes.map(|lanes| unsafe {
             let eight = |lanes| Self::add(part::<A, N, 8>(lanes, 0), part::<A, N, 8>(lanes, 8));
@@ -120,7 +125,10 @@ pub(crate) trait Isa {
                 }
                 let add = |a, b| lanewise(a, b, b, |a, b, _| _mm256_hadd_pd(a, b));
                 return lanewise(add(a, b), add(c, d), a, |ab, cd, _| {
-                    _mm256_add_pd(_mm256_permute2f128_pd::<0x20>(ab, cd), _mm256_permute2f128_pd::<0x31>(ab, cd))
+                    _mm256_add_pd(
+                        _mm256_permute2f128_pd::<0x20>(ab, cd),
+                        _mm256_permute2f128_pd::<0x31>(ab, cd),
+                    )
                 });
             }
         }
@@ -137,7 +145,13 @@ pub(crate) trait Isa {
 #[inline(always)]
 fn vector<S: Isa + ?Sized, A, const N: usize>() -> (usize, usize) {
     let fits = |bytes: usize| bytes <= S::VECTOR && size_of::<[A; N]>().is_multiple_of(bytes);
-    (size_of::<A>(), [64, 32, 16].into_iter().find(|&bytes| fits(bytes)).unwrap_or(0))
+    (
+        size_of::<A>(),
+        [64, 32, 16]
+            .into_iter()
+            .find(|&bytes| fits(bytes))
+            .unwrap_or(0),
+    )
 }
 
 /// Applies `operation` to the arrays, vector by vector.
@@ -159,9 +173,45 @@ unsafe fn lanewise<A: Copy, V, const N: usize>(
         let vector = |lanes: &[A; N]| unsafe { lanes.as_ptr().cast::<V>().add(i).read_unaligned() };
         let value = operation(vector(&a), vector(&b), vector(&c));
         // SAFETY: within the array.
-        unsafe { result.as_mut_ptr().cast::<V>().add(i).write_unaligned(value) };
+        unsafe {
+            result
+                .as_mut_ptr()
+                .cast::<V>()
+                .add(i)
+                .write_unaligned(value)
+        };
     }
     result
+}
+
+/// [`Isa::sums`] of 16 lanes of 4 bytes: the quarters of a vector end up holding what is left of one of the four.
+///
+/// # Safety
+///
+/// The type has 4 bytes and the processor AVX-512.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+unsafe fn sums_of_16<A: Accumulator, const N: usize>([a, b, c, d]: [[A; N]; 4]) -> [A; 4] {
+    // SAFETY: the caller's promise.
+    unsafe {
+        let halves = |a, b| {
+            lanewise(a, b, b, |a, b, _| {
+                _mm512_add_ps(
+                    _mm512_shuffle_f32x4::<0b01_00_01_00>(a, b),
+                    _mm512_shuffle_f32x4::<0b11_10_11_10>(a, b),
+                )
+            })
+        };
+        let lanes = lanewise(halves(a, b), halves(c, d), d, |ab, cd, _| {
+            let quarters = _mm512_add_ps(
+                _mm512_shuffle_f32x4::<0b10_00_10_00>(ab, cd),
+                _mm512_shuffle_f32x4::<0b11_01_11_01>(ab, cd),
+            );
+            let pairs = _mm512_add_ps(quarters, _mm512_permute_ps::<0b10_11_00_01>(quarters));
+            _mm512_add_ps(pairs, _mm512_permute_ps::<0b01_00_11_10>(pairs))
+        });
+        [lanes[0], lanes[4], lanes[8], lanes[12]]
+    }
 }
 
 /// `W` consecutive lanes.
@@ -181,18 +231,39 @@ pub(crate) trait Kernel {
     fn run<S: Isa>(self);
 }
 
-/// Runs a kernel on the best instruction set of this processor.
+/// Runs a plain kernel, on vectors of 32 bytes where the processor has them.
 #[inline]
 pub(crate) fn run(kernel: impl Kernel) {
     #[cfg(target_arch = "x86_64")]
-    match *LEVEL {
+    if !matches!(*LEVEL, Level::Baseline) {
         // SAFETY: the processor has the features, see `LEVEL`.
-        Level::Avx512 => return unsafe { avx512(kernel) },
-        // SAFETY: as above.
-        Level::Avx2 => return unsafe { avx2(kernel) },
-        Level::Baseline => {}
+        return unsafe { avx2(kernel) };
     }
     kernel.run::<Baseline>();
+}
+
+/// Runs a kernel on the best instruction set of this processor, which [`is_fast`].
+#[inline]
+pub(crate) fn run_fast(kernel: impl Kernel) {
+    #[cfg(target_arch = "x86_64")]
+    match *LEVEL {
+        // SAFETY: the processor has the features, see `LEVEL`.
+        Level::Avx512 => unsafe { avx512(kernel) },
+        // SAFETY: as above.
+        Level::Avx2 => unsafe { avx2(kernel) },
+        Level::Baseline => unreachable!("not a fast processor"),
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    kernel.run::<Baseline>();
+}
+
+/// Whether the fast kernels are compiled for this processor. They are many, one for each width: on x86 without AVX2, for
+/// 16-bit types and for 64-bit indices there is only a plain one, lest the crate takes minutes to compile.
+pub(crate) fn is_fast() -> bool {
+    #[cfg(target_arch = "x86_64")]
+    return !matches!(*LEVEL, Level::Baseline);
+    #[cfg(not(target_arch = "x86_64"))]
+    true
 }
 
 /// What the crate as a whole is compiled for.
@@ -252,7 +323,11 @@ fn avx2(kernel: impl Kernel) {
 const SMALL: usize = 1 << 16;
 
 /// Calls `body` for each chunk of the rows, in parallel if `work` multiplications are worth it.
-pub(crate) fn for_each_chunk<I: Index>(rows: &Rows<I>, work: usize, body: impl Fn(Range<usize>) + Sync) {
+pub(crate) fn for_each_chunk<I: Index>(
+    rows: &Rows<I>,
+    work: usize,
+    body: impl Fn(Range<usize>) + Sync,
+) {
     let body = |bounds: &[usize]| body(bounds[0]..bounds[1]);
     if work < SMALL || is_serial(rows) {
         rows.chunks.windows(2).for_each(body);
@@ -326,15 +401,44 @@ impl<I: Index, M: Slots> Entries<'_, I, M> {
         unsafe { self.columns.get_unchecked(entry) }.get()
     }
 
-    /// The column of the entry `ahead` of this one, or of the last.
+    /// The column some entries after this one, or the last: of a row of the operand to [`prefetch`].
     ///
     /// # Safety
     ///
     /// There is an entry at all.
     #[inline(always)]
-    pub(crate) unsafe fn column_ahead(&self, entry: usize, ahead: usize) -> usize {
+    pub(crate) unsafe fn column_ahead(&self, entry: usize) -> usize {
+        /// Measured: the time that an entry takes, times this, is about that of a memory access.
+        const AHEAD: usize = 12;
         // SAFETY: capped to the last.
-        unsafe { self.column((entry + ahead).min(self.columns.len() - 1)) }
+        unsafe { self.column((entry + AHEAD).min(self.columns.len() - 1)) }
+    }
+
+    /// Whether some rows have few entries on average.
+    pub(crate) fn are_short(&self, rows: &Range<usize>) -> bool {
+        let n_entries = self.offsets[rows.end].get() - self.offsets[rows.start].get();
+        n_entries < 16 * rows.len()
+    }
+
+    /// Whether neighbours among some rows, of which a sample is looked at, mostly begin at columns far apart. If so,
+    /// rows of a dense operand are to be asked for ahead: the processor won't guess them. If not, they have been used a
+    /// short while ago, and asking costs as much as loading them.
+    pub(crate) fn are_irregular(&self, rows: &Range<usize>) -> bool {
+        let first = |row: usize| {
+            let of_row = self.offsets[row].get()..self.offsets[row + 1].get();
+            (!of_row.is_empty()).then(|| self.columns[of_row.start].get())
+        };
+        let (mut near, mut far) = (0, 0);
+        for row in (rows.start + 1..rows.end).step_by(rows.len().div_ceil(32).max(1)) {
+            if let (Some(this), Some(next)) = (first(row - 1), first(row)) {
+                *if this.abs_diff(next) > 64 {
+                    &mut far
+                } else {
+                    &mut near
+                } += 1;
+            }
+        }
+        far > near
     }
 
     /// The place of the value of an entry.
@@ -359,8 +463,16 @@ pub(crate) trait WithEntries<I> {
 pub(crate) fn with_entries<I: Index>(rows: &Rows<I>, work: impl WithEntries<I>) {
     let (offsets, columns) = (&rows.offsets[..], &rows.columns[..]);
     match &rows.slots {
-        Slot::Identity => work.call(Entries { offsets, columns, slots: Identity }),
-        Slot::Map(map) => work.call(Entries { offsets, columns, slots: &map[..] }),
+        Slot::Identity => work.call(Entries {
+            offsets,
+            columns,
+            slots: Identity,
+        }),
+        Slot::Map(map) => work.call(Entries {
+            offsets,
+            columns,
+            slots: &map[..],
+        }),
     }
 }
 
@@ -403,15 +515,84 @@ pub(crate) unsafe fn store<E: Scalar, const N: usize>(wide: [E::Acc; N], to: *mu
     unsafe { to.cast::<[E; N]>().write(narrow) }
 }
 
-/// Asks for the cache lines of `N` elements.
+/// Asks for the cache lines of consecutive elements.
 #[inline(always)]
-pub(crate) fn prefetch<E, const N: usize>(from: *const E) {
+pub(crate) fn prefetch<E>(from: *const E, len: usize) {
     #[cfg(target_arch = "x86_64")]
-    for line in 0..(N * size_of::<E>()).div_ceil(64) {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+    for line in 0..(len * size_of::<E>()).div_ceil(64) {
         // SAFETY: a hint, harmless for any address.
         unsafe { _mm_prefetch::<_MM_HINT_T0>(from.wrapping_byte_add(64 * line).cast()) }
     }
     #[cfg(not(target_arch = "x86_64"))]
-    let _ = from;
+    let _ = (from, len);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Lanes without an obvious pattern, of both signs.
+    fn lanes<A: Accumulator, const N: usize>(seed: usize) -> [A; N] {
+        std::array::from_fn(|lane| {
+            A::from((((lane + 31 * seed) * 7919 + 13) % 1009) as f32 / 997.0 - 0.5)
+        })
+    }
+
+    fn check<S: Isa, A: Accumulator, const N: usize>() {
+        let [a, b, c, d] = [1, 2, 3, 4].map(lanes::<A, N>);
+        let each = |f: &dyn Fn(usize) -> A| std::array::from_fn::<A, N, _>(f);
+        let fused = |lane: usize| {
+            if S::FMA {
+                a[lane].mul_add(b[lane], c[lane])
+            } else {
+                a[lane] * b[lane] + c[lane]
+            }
+        };
+        assert_eq!(S::mul_add(a, b, c), each(&fused));
+        assert_eq!(S::add(a, b), each(&|lane| a[lane] + b[lane]));
+        let even = |lane: usize| lane.is_multiple_of(2);
+        let mask = each(&|lane| if even(lane) { A::ONES } else { A::ZERO });
+        assert_eq!(
+            S::select(mask, a),
+            each(&|lane| if even(lane) { a[lane] } else { A::ZERO })
+        );
+        // The same tree, whatever the instruction set.
+        assert_eq!(S::sums([a, b, c, d]), Baseline::sums([a, b, c, d]));
+        let plain = |lanes: [A; N]| lanes.into_iter().map(Into::into).sum::<f64>();
+        for (sum, plain) in S::sums([a, b, c, d])
+            .into_iter()
+            .zip([a, b, c, d].map(plain))
+        {
+            assert!(
+                (sum.into() - plain).abs() < 1e-5,
+                "{sum:?} instead of {plain}"
+            );
+        }
+    }
+
+    fn check_all<S: Isa>() {
+        fn both<S: Isa, const N: usize>() {
+            check::<S, f32, N>();
+            check::<S, f64, N>();
+        }
+        both::<S, 1>();
+        both::<S, 2>();
+        both::<S, 4>();
+        both::<S, 8>();
+        both::<S, 16>();
+    }
+
+    #[test]
+    fn every_instruction_set_agrees_with_loops() {
+        check_all::<Baseline>();
+        #[cfg(target_arch = "x86_64")]
+        match *LEVEL {
+            Level::Avx512 => {
+                check_all::<X86<64>>();
+                check_all::<X86<32>>();
+            }
+            Level::Avx2 => check_all::<X86<32>>(),
+            Level::Baseline => {}
+        }
+    }
 }

@@ -15,6 +15,7 @@
 //! ```
 
 mod parse;
+mod serde;
 mod validate;
 
 use crate::error::FormatError;

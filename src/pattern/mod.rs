@@ -1,17 +1,20 @@
 //! Where values may stand: the index buffers of a format, checked once, immutable, shared, with the plans that operations
 //! make on them.
 
+mod batch;
 mod build;
 mod indices;
 mod plan;
 mod rows;
+mod serde;
 
 pub use indices::{IndexWidth, Indices, IntoIndices, RawIndices};
 pub use plan::{Conversion, MemoryUsage};
-pub use rows::{Index, Rows, Slot};
+pub(crate) use rows::{Index, Rows, Slot};
 
 pub(crate) use indices::with_indices;
 pub(crate) use plan::{RowView, of_view, with_rows};
+pub(crate) use self::serde::assemble;
 
 use crate::error::PatternError;
 use crate::format::TensorFormat;
@@ -52,11 +55,7 @@ impl Inner {
     fn for_each_entry(&self, mut visit: impl FnMut(usize, usize, usize)) {
         match self.format.name() {
             Some("COO") => {
-                let [Some(rows), Some(columns)] =
-                    [0, 1].map(|level: usize| self.levels[level].coordinates.as_ref())
-                else {
-                    unreachable!("COO stores two coordinates")
-                };
+                let [rows, columns] = self.coordinate_buffers();
                 with_indices!(rows, rows => with_indices!(columns, columns => {
                     for (entry, (row, column)) in rows.iter().zip(columns.iter()).enumerate() {
                         visit(row.get(), column.get(), entry);
@@ -80,6 +79,14 @@ impl Inner {
                 }));
             }
         }
+    }
+
+    /// Rows and columns of COO.
+    fn coordinate_buffers(&self) -> [&Indices; 2] {
+        [0, 1].map(|level: usize| {
+            let coordinates = self.levels[level].coordinates.as_ref();
+            coordinates.expect("COO stores two coordinates")
+        })
     }
 
     /// Offsets and indices of CSR or CSC.
@@ -131,6 +138,16 @@ impl Pattern {
         Self::csr(offsets, columns, [n, n])
     }
 
+    /// Offsets and columns of a pattern in CSR.
+    fn compressed(&self) -> (&Indices, &Indices) {
+        self.inner.compressed_buffers()
+    }
+
+    /// Row and column indices of a pattern in COO.
+    fn coordinate_buffers(&self) -> [&Indices; 2] {
+        self.inner.coordinate_buffers()
+    }
+
     /// Rows and columns.
     pub fn shape(&self) -> [usize; 2] {
         let [rows, columns] = self.inner.shape;
@@ -175,6 +192,12 @@ impl Pattern {
             .map(Indices::width)
             .max()
             .unwrap_or(IndexWidth::I32)
+    }
+
+    /// Whether this is the transpose of the stored buffers.
+    #[cfg(feature = "cube")]
+    pub(crate) fn is_transposed(&self) -> bool {
+        self.transposed
     }
 
     /// The same pattern with indices of another width.
@@ -282,16 +305,20 @@ impl Pattern {
 
     /// The places in the values of the entries stored at (`row`, `column`), none if that is not stored or out of range.
     pub fn slots_at(&self, row: usize, column: usize) -> Vec<usize> {
-        if row >= self.shape()[0] {
-            return Vec::new();
+        let mut slots = Vec::new();
+        if self.format().name() == Some("CSR") && row < self.shape()[0] {
+            with_rows!(self.rows(), rows => {
+                slots.extend(rows.range(row).filter(|&e| rows.columns[e].get() == column));
+            });
+        } else {
+            // No view is made for a look.
+            self.for_each_entry(|r, c, entry| {
+                if (r, c) == (row, column) {
+                    slots.push(entry);
+                }
+            });
         }
-        with_rows!(self.rows(), rows => {
-            let range = rows.offsets[row].get()..rows.offsets[row + 1].get();
-            range
-                .filter(|&entry| rows.columns[entry].get() == column)
-                .map(|entry| rows.slot(entry))
-                .collect()
-        })
+        slots
     }
 }
 

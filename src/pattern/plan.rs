@@ -4,6 +4,7 @@ use super::build::trusted_csr;
 use super::indices::Buffer;
 use super::{Index, IndexWidth, Indices, LevelStorage, Pattern, Rows, Slot};
 use crate::format::TensorFormat;
+use burn::tensor::Device;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// The row-ordered view in the index width of its pattern.
@@ -36,15 +37,21 @@ pub(super) struct Plans {
     by_columns: OnceLock<RowView>,
     pub(super) fingerprint: OnceLock<u64>,
     conversions: Mutex<Vec<((bool, Target), Conversion)>>,
+    /// Pieces of long rows, of the pattern and of its transpose.
     #[cfg(feature = "cube")]
-    pub(super) device: crate::backend::gpu::DeviceBuffers,
+    pieces: [OnceLock<Option<crate::backend::gpu::Pieces>>; 2],
+    #[cfg(feature = "cube")]
+    device: crate::backend::gpu::DeviceBuffers,
 }
 
+/// What a pattern is converted to.
 #[derive(Clone, Copy, PartialEq)]
-enum Target {
+pub(super) enum Target {
     Csr,
     Coo,
     Coalesced,
+    /// So many items of a batch below each other.
+    Stacked(usize),
 }
 
 /// The pattern that a conversion leads to, and how its values follow from those before.
@@ -182,7 +189,7 @@ impl Pattern {
                 let columns = self.inner.levels[level].coordinates.as_ref();
                 let columns = I::share(columns.expect("COO stores two coordinates"));
                 let offsets = self.count_rows::<I>(n_rows);
-                Rows::new(Arc::new(offsets), columns, Slot::Identity, n_cols)
+                Rows::new(Arc::new(offsets), columns, Slot::Identity, n_cols, self.nnz())
             }
             _ => self.sort_by_row(n_rows, n_cols),
         }
@@ -196,6 +203,7 @@ impl Pattern {
             I::share(coordinates),
             Slot::Identity,
             n_cols,
+            self.nnz(),
         )
     }
 
@@ -236,6 +244,7 @@ impl Pattern {
             Arc::new(columns),
             Slot::Map(Arc::new(slots)),
             n_cols,
+            self.nnz(),
         )
     }
 
@@ -357,7 +366,7 @@ impl Pattern {
     }
 
     /// A conversion from the cache, or made and kept. Never one that shares the buffers, which would keep itself alive.
-    fn convert(&self, target: Target, make: impl FnOnce() -> Conversion) -> Conversion {
+    pub(super) fn convert(&self, target: Target, make: impl FnOnce() -> Conversion) -> Conversion {
         let key = (self.transposed, target);
         let cache = &self.inner.plans.conversions;
         let lock = || cache.lock().unwrap_or_else(PoisonError::into_inner);
@@ -367,6 +376,48 @@ impl Pattern {
         let made = make();
         lock().push((key, made.clone()));
         made
+    }
+
+    /// The pieces of long rows, if there are rows to be cut.
+    #[cfg(feature = "cube")]
+    pub(crate) fn pieces(&self) -> Option<&crate::backend::gpu::Pieces> {
+        let pieces = &self.inner.plans.pieces[usize::from(self.transposed)];
+        let make = || with_rows!(self.rows(), rows => crate::backend::gpu::Pieces::of(rows));
+        pieces.get_or_init(make).as_ref()
+    }
+
+    /// The index buffers on devices.
+    #[cfg(feature = "cube")]
+    pub(crate) fn device_buffers(&self) -> &crate::backend::gpu::DeviceBuffers {
+        &self.inner.plans.device
+    }
+
+    /// Plans now what products with this pattern, its transpose and their gradients need, and copies it to the device, instead
+    /// of at first use.
+    ///
+    /// ```
+    /// use sparsegrad::prelude::*;
+    ///
+    /// let device = Device::flex();
+    /// let pattern = Pattern::csr([0, 1, 3], [2, 0, 2], [2, 3])?;
+    /// pattern.prepare(&device);
+    /// assert!(pattern.memory_usage().plans > 0); // the transposed order
+    /// # Ok::<(), PatternError>(())
+    /// ```
+    pub fn prepare(&self, device: &Device) {
+        let _ = (self.rows(), self.t().rows());
+        #[cfg(feature = "cube")]
+        crate::backend::gpu::prepare(self, device);
+        #[cfg(not(feature = "cube"))]
+        let _ = device;
+    }
+
+    /// Lets go of the index buffers on a device. They are copied again when they are needed; operations under way keep theirs.
+    pub fn release(&self, device: &Device) {
+        #[cfg(feature = "cube")]
+        crate::backend::gpu::release(self, device);
+        #[cfg(not(feature = "cube"))]
+        let _ = device;
     }
 
     /// What the pattern holds in memory at the moment, plans apart from the buffers of the format.

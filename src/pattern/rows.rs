@@ -10,10 +10,12 @@ pub trait Index: Copy + Send + Sync + Ord + bytemuck::Pod + std::fmt::Debug + 's
     fn get(self) -> usize;
     /// From a `usize` that is known to be at most [`LIMIT`](Self::LIMIT).
     fn of(value: usize) -> Self;
+    /// The rows, if their indices are 32-bit.
+    fn narrow(rows: &Rows<Self>) -> Option<&Rows<i32>>;
 }
 
 macro_rules! index {
-    ($signed:ty, $unsigned:ty) => {
+    ($signed:ty, $unsigned:ty, $narrow:expr) => {
         impl Index for $signed {
             const LIMIT: usize = <$signed>::MAX as usize;
             #[inline(always)]
@@ -25,11 +27,14 @@ macro_rules! index {
                 debug_assert!(value <= Self::LIMIT);
                 value as $signed
             }
+            fn narrow(rows: &Rows<Self>) -> Option<&Rows<i32>> {
+                $narrow(rows)
+            }
         }
     };
 }
-index!(i32, u32);
-index!(i64, u64);
+index!(i32, u32, Some);
+index!(i64, u64, |_| None);
 
 /// Where the value of an entry lies in the values tensor.
 #[derive(Debug, Clone)]
@@ -53,6 +58,8 @@ pub struct Rows<I> {
     pub slots: Slot<I>,
     /// The number of columns of the matrix.
     pub n_cols: usize,
+    /// The number of values; every slot is below it, and no two entries have the same.
+    pub n_slots: usize,
     /// Bounds of consecutive row ranges with about the same number of entries, first 0, last the number of rows.
     /// A function of the pattern alone, so that nothing depends on the number of threads.
     pub chunks: Arc<Vec<usize>>,
@@ -65,6 +72,7 @@ impl<I: Index> Rows<I> {
         columns: Arc<Vec<I>>,
         slots: Slot<I>,
         n_cols: usize,
+        n_slots: usize,
     ) -> Self {
         let chunks = Arc::new(chunks(&offsets));
         Self {
@@ -72,6 +80,7 @@ impl<I: Index> Rows<I> {
             columns,
             slots,
             n_cols,
+            n_slots,
             chunks,
         }
     }
@@ -112,7 +121,8 @@ fn chunks<I: Index>(offsets: &[I]) -> Vec<usize> {
     bounds
 }
 
-fn partition_point(len: usize, mut before: impl FnMut(usize) -> bool) -> usize {
+/// The first index below `len` that is not `before`, which holds for a prefix.
+pub(super) fn partition_point(len: usize, mut before: impl FnMut(usize) -> bool) -> usize {
     let (mut low, mut high) = (0, len);
     while low < high {
         let middle = low + (high - low) / 2;

@@ -1,7 +1,8 @@
 //! Constructors from host data, from the parts of a format, and from dense tensors.
 
-use super::{SparseTensor, read};
-use crate::error::TensorError;
+use super::{SparseTensor, read, reshape};
+use crate::backend::check::{Check, Operand};
+use crate::error::{OpError, TensorError};
 use crate::ops::dense::sample;
 use crate::pattern::{IntoIndices, Pattern};
 use burn::tensor::{DType, Device, Element, Tensor, TensorData};
@@ -159,7 +160,7 @@ impl SparseTensor<2> {
     /// ```
     pub fn from_dense(dense: Tensor<2>, threshold: f64) -> Result<Self, TensorError> {
         let [rows, columns] = dense.dims();
-        let elements = read(dense.clone().reshape([rows * columns]))?;
+        let elements = read(reshape(dense.clone(), [rows * columns]))?;
         let mut offsets = vec![0i64];
         let mut kept = Vec::new();
         for row in 0..rows {
@@ -171,6 +172,36 @@ impl SparseTensor<2> {
         let pattern = Pattern::csr(offsets, kept, [rows, columns])?;
         let values = sample(&pattern, dense);
         Self::new(pattern, values)
+    }
+
+    /// The elements of a dense matrix at the entries of a pattern: each duplicate gets its element in full.
+    ///
+    /// The transpose of [`to_dense`](Self::to_dense), not its inverse. The gradient of an element is the sum of those of
+    /// its entries, 0 outside of the pattern.
+    ///
+    /// # Errors
+    /// If the shapes differ, or the dtype is not a real one.
+    ///
+    /// ```
+    /// use sparsegrad::prelude::*;
+    ///
+    /// let d = Tensor::<2>::from_data([[1.0, 3.0], [0.0, 2.0]], &Device::flex());
+    /// let upper = Pattern::csr([0, 1, 2], [1, 1], [2, 2])?;
+    /// let a = SparseTensor::sample(&upper, d)?;
+    /// assert_eq!(a.values().to_data().try_to_vec::<f32>().unwrap(), [3.0, 2.0]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn sample(pattern: &Pattern, dense: Tensor<2>) -> Result<Self, OpError> {
+        let check = Check { op: "sample" };
+        let operand = Operand::from(&dense);
+        check.shapes(
+            pattern.shape() == dense.dims(),
+            "pattern and matrix must have the same shape",
+            &operand.with_shape(&pattern.shape()),
+            &operand,
+        )?;
+        check.dtype(&operand)?;
+        Ok(Self::from_checked(pattern.clone(), sample(pattern, dense)))
     }
 
     /// The n x n identity in CSR, in the device's float type.

@@ -5,7 +5,7 @@ use crate::ops::{dense, gather::gather};
 use crate::pattern::Conversion;
 use burn::tensor::Tensor;
 
-impl SparseTensor<2> {
+impl<const D: usize> SparseTensor<D> {
     /// In compressed sparse rows; as it is, if it is that already.
     pub fn to_csr(&self) -> Self {
         self.converted(self.pattern().to_csr())
@@ -38,20 +38,22 @@ impl SparseTensor<2> {
         self.converted(self.pattern().coalesce())
     }
 
-    /// The dense matrix, duplicates summed.
-    ///
-    /// # Gradient
-    /// Of each stored entry: that of its element.
-    pub fn to_dense(&self) -> Tensor<2> {
-        dense::to_dense(self.pattern(), self.values().clone())
-    }
-
     fn converted(&self, Conversion { pattern, gather: map }: Conversion) -> Self {
         let values = self.values().clone();
         let values = match &map {
             Some(map) => gather(map, values),
             None => values,
         };
-        Self::from_checked(pattern, values)
+        self.rebuilt(pattern, values)
+    }
+}
+
+impl SparseTensor<2> {
+    /// The dense matrix, duplicates summed.
+    ///
+    /// # Gradient
+    /// Of each stored entry: that of its element.
+    pub fn to_dense(&self) -> Tensor<2> {
+        dense::to_dense(self.pattern(), self.values().clone())
     }
 }

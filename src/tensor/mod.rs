@@ -1,14 +1,18 @@
 //! The sparse tensor: a [`Pattern`] and a 1-D tensor of values.
 
+mod batch;
 mod construct;
 mod convert;
 mod display;
+mod param;
 
 pub use construct::IntoValues;
+pub use param::SparseParam;
 
 use crate::backend::check::{device_name, supported};
 use crate::error::TensorError;
 use crate::pattern::Pattern;
+use burn::backend::{Dispatch, ops::FloatTensorOps};
 use burn::tensor::{DType, Device, FloatDType, Gradients, Tensor};
 
 /// A sparse tensor of `D` dimensions: where values may stand, and the values, tracked by Burn's autodiff like any tensor.
@@ -30,7 +34,9 @@ use burn::tensor::{DType, Device, FloatDType, Gradients, Tensor};
 /// ```
 #[derive(Debug, Clone)]
 pub struct SparseTensor<const D: usize> {
+    /// Of a batch: the block-diagonal matrix of its items.
     pattern: Pattern,
+    shape: [usize; D],
     values: Tensor<1>,
 }
 
@@ -56,14 +62,13 @@ impl SparseTensor<2> {
         Ok(Self::from_checked(pattern, values))
     }
 
-    /// Rows and columns.
-    pub fn shape(&self) -> [usize; 2] {
-        self.pattern.shape()
-    }
-
-    /// The transposed matrix, in the same buffers: CSR becomes CSC. Values and their gradient stay in their order.
-    pub fn t(&self) -> Self {
-        Self::from_checked(self.pattern.t(), self.values.clone())
+    /// From parts that fit.
+    pub(crate) fn from_checked(pattern: Pattern, values: Tensor<1>) -> Self {
+        Self {
+            shape: pattern.shape(),
+            pattern,
+            values,
+        }
     }
 
     /// The value at a position, duplicates summed; `None` where nothing is stored. Reads back from the device.
@@ -115,13 +120,45 @@ pub(crate) fn read(values: Tensor<1>) -> Result<Vec<f64>, TensorError> {
     Ok(data.iter::<f64>().collect())
 }
 
+/// A tensor in another shape of as many elements. Burn's own reshape takes a 0 for "as before", here it is nothing.
+pub(crate) fn reshape<const A: usize, const B: usize>(
+    tensor: Tensor<A>,
+    shape: [usize; B],
+) -> Tensor<B> {
+    debug_assert_eq!(tensor.shape().num_elements(), shape.iter().product::<usize>());
+    Tensor::from_dispatch(<Dispatch as FloatTensorOps<Dispatch>>::float_reshape(
+        tensor.into_dispatch(),
+        shape.into(),
+    ))
+}
+
 impl<const D: usize> SparseTensor<D> {
-    /// From parts that fit.
-    pub(crate) fn from_checked(pattern: Pattern, values: Tensor<1>) -> Self {
-        Self { pattern, values }
+    /// With another pattern of the same shape, and its values.
+    pub(crate) fn rebuilt(&self, pattern: Pattern, values: Tensor<1>) -> Self {
+        Self {
+            pattern,
+            shape: self.shape,
+            values,
+        }
     }
 
-    /// Where values are stored.
+    /// Rows and columns; of a batch, items, rows and columns.
+    pub fn shape(&self) -> [usize; D] {
+        self.shape
+    }
+
+    /// The transposed matrix, or matrices, in the same buffers: CSR becomes CSC. Values and their gradient stay in their order.
+    pub fn t(&self) -> Self {
+        let mut shape = self.shape;
+        shape.swap(D - 2, D - 1);
+        Self {
+            pattern: self.pattern.t(),
+            shape,
+            values: self.values.clone(),
+        }
+    }
+
+    /// Where values are stored. Of a batch: the pattern of the block-diagonal matrix of its items.
     pub fn pattern(&self) -> &Pattern {
         &self.pattern
     }
@@ -163,7 +200,7 @@ impl<const D: usize> SparseTensor<D> {
                 stored,
             });
         }
-        Ok(Self::from_checked(self.pattern.clone(), values))
+        Ok(self.rebuilt(self.pattern.clone(), values))
     }
 
     /// A function of the values, at the same pattern: absent entries stay absent, whatever it makes of 0, and each
@@ -203,7 +240,7 @@ impl<const D: usize> SparseTensor<D> {
     /// The gradient of the values, at this pattern. `None` if they were not tracked or had no part in the loss.
     pub fn grad(&self, grads: &Gradients) -> Option<Self> {
         let values = self.values.grad(grads)?;
-        Some(Self::from_checked(self.pattern.clone(), values))
+        Some(self.rebuilt(self.pattern.clone(), values))
     }
 
     /// The same numbers, cut off from the graph.

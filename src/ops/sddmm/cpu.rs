@@ -18,7 +18,7 @@ use crate::pattern::{Index, Rows};
 /// # Panics
 ///
 /// If `x` has not as many rows as the pattern has rows, `y` as it has columns, if their columns differ in number or
-/// `out` is shorter than there are entries.
+/// `out` has not as many elements as the pattern has values.
 pub fn sddmm<E: Scalar, I: Index>(
     rows: &Rows<I>,
     x: Dense<'_, E>,
@@ -28,20 +28,66 @@ pub fn sddmm<E: Scalar, I: Index>(
     assert_eq!(x.rows(), rows.n_rows(), "rows of x");
     assert_eq!(y.rows(), rows.n_cols, "rows of y");
     assert_eq!(x.cols(), y.cols(), "columns of x and y");
+    assert_eq!(out.len(), rows.n_slots, "values");
     zero_unused(rows, out);
-    let out = &Output::new(out);
+    let out = Output::new(out);
+    match (I::narrow(rows), x.as_sums(), y.as_sums(), out.as_sums()) {
+        (Some(rows), Some(x), Some(y), Some(out)) if simd::is_fast() => fast(rows, x, y, out),
+        _ => with_entries(rows, Plain { rows, x, y, out }),
+    }
+}
+
+/// [`sddmm`], checked, by a kernel for the number of columns.
+fn fast<E: Accumulator>(rows: &Rows<i32>, x: Dense<'_, E>, y: Dense<'_, E>, out: Output<'_, E>) {
+    macro_rules! sddmm {
+        ($n:literal x $v:literal) => {
+            with_entries(rows, Sddmm::<E, i32, $n, $v> { rows, x, y, out })
+        };
+    }
     match x.cols() {
-        16.. => with_entries(rows, Sddmm::<E, I, 16> { rows, x, y, out }),
-        8.. => with_entries(rows, Sddmm::<E, I, 8> { rows, x, y, out }),
-        4.. => with_entries(rows, Sddmm::<E, I, 4> { rows, x, y, out }),
-        2.. => with_entries(rows, Sddmm::<E, I, 2> { rows, x, y, out }),
-        _ => with_entries(rows, Sddmm::<E, I, 1> { rows, x, y, out }),
+        0 => sddmm!(1 x 2),
+        1 => sddmm!(1 x 1),
+        2 => sddmm!(2 x 1),
+        3 => sddmm!(2 x 2),
+        4 => sddmm!(4 x 1),
+        5..8 => sddmm!(4 x 2),
+        8 => sddmm!(8 x 1),
+        9..16 => sddmm!(8 x 2),
+        16 => sddmm!(16 x 1),
+        _ => sddmm!(16 x 2),
+    }
+}
+
+/// The plain loop over entries: for 16-bit types, 64-bit indices and old processors.
+struct Plain<'a, E, I> {
+    rows: &'a Rows<I>,
+    x: Dense<'a, E>,
+    y: Dense<'a, E>,
+    out: Output<'a, E>,
+}
+
+impl<E: Scalar, I: Index> WithEntries<I> for Plain<'_, E, I> {
+    fn call<M: Slots>(self, entries: Entries<'_, I, M>) {
+        let Self { rows, x, y, out } = self;
+        for_each_chunk(rows, rows.n_entries() * x.cols(), |range| {
+            macro_rules! run {
+                ($n:literal) => {
+                    simd::run(Chunk::<E, I, M, $n, 2> {
+                        range,
+                        entries,
+                        x,
+                        y,
+                        out,
+                    })
+                };
+            }
+            if x.cols() < 8 { run!(1) } else { run!(8) }
+        });
     }
 }
 
 /// Zeros the slots that no entry has. Entries have different slots, so as many slots as entries are all used.
 pub(crate) fn zero_unused<E: Scalar, I: Index>(rows: &Rows<I>, out: &mut [MaybeUninit<E>]) {
-    assert!(out.len() >= rows.n_entries(), "{} values of {} entries", out.len(), rows.n_entries());
     if out.len() > rows.n_entries() {
         out.fill(MaybeUninit::new(E::zeroed()));
     }
@@ -49,46 +95,74 @@ pub(crate) fn zero_unused<E: Scalar, I: Index>(rows: &Rows<I>, out: &mut [MaybeU
 
 /// How many dot products are formed together: their chains of additions overlap, and their last sums share vectors.
 pub(crate) const TOGETHER: usize = 4;
-/// How many entries ahead the rows of `y` are asked for.
-const AHEAD: usize = 12;
 
-struct Sddmm<'a, E, I, const N: usize> {
+/// By vectors of `N` columns: just one of them if `V` is 1, any number otherwise.
+struct Sddmm<'a, E, I, const N: usize, const V: usize> {
     rows: &'a Rows<I>,
     x: Dense<'a, E>,
     y: Dense<'a, E>,
-    out: &'a Output<'a, E>,
+    out: Output<'a, E>,
 }
 
-impl<E: Scalar, I: Index, const N: usize> WithEntries<I> for Sddmm<'_, E, I, N> {
+impl<E: Scalar, I: Index, const N: usize, const V: usize> WithEntries<I> for Sddmm<'_, E, I, N, V> {
     fn call<M: Slots>(self, entries: Entries<'_, I, M>) {
         let Self { rows, x, y, out } = self;
         let work = rows.n_entries() * x.cols();
         for_each_chunk(rows, work, |range| {
-            simd::run(Chunk::<E, I, M, N> { range, entries, x, y, out });
+            simd::run_fast(Chunk::<E, I, M, N, V> {
+                range,
+                entries,
+                x,
+                y,
+                out,
+            });
         });
     }
 }
 
-struct Chunk<'a, E, I, M, const N: usize> {
+struct Chunk<'a, E, I, M, const N: usize, const V: usize> {
     range: Range<usize>,
     entries: Entries<'a, I, M>,
     x: Dense<'a, E>,
     y: Dense<'a, E>,
-    out: &'a Output<'a, E>,
+    out: Output<'a, E>,
 }
 
-impl<E: Scalar, I: Index, M: Slots, const N: usize> Kernel for Chunk<'_, E, I, M, N> {
+impl<E: Scalar, I: Index, M: Slots, const N: usize, const V: usize> Kernel
+    for Chunk<'_, E, I, M, N, V>
+{
     #[inline(always)]
     fn run<S: Isa>(self) {
-        let Self { range, entries, x, y, out } = self;
-        let cols = x.cols();
+        let Self {
+            range,
+            entries,
+            x,
+            y,
+            out,
+        } = self;
+        // A constant where it can be one.
+        let cols = if V == 1 { N } else { x.cols() };
+        // For fewer columns it takes longer to ask than what it saves.
+        let fetch = cols > 16 && y.is_far() && entries.are_irregular(&range);
         for row in range {
             // SAFETY: `sddmm` has checked the shapes, `Rows` its columns and slots.
             unsafe {
                 let (x, of_row) = (x.row_ptr(row), entries.of_row(row));
                 for first in of_row.clone().step_by(TOGETHER) {
                     let group = group(first..of_row.end);
-                    let dots = dots::<S, E, N>(x, group.map(|entry| y.row_ptr(entries.column(entry))), cols);
+                    if fetch {
+                        for entry in group {
+                            let ahead = y.row_ptr(entries.column_ahead(entry));
+                            for at in (0..cols.min(64)).step_by(N) {
+                                prefetch(ahead.wrapping_add(at), N);
+                            }
+                        }
+                    }
+                    let dots = dots::<S, E, N>(
+                        x,
+                        group.map(|entry| y.row_ptr(entries.column(entry))),
+                        cols,
+                    );
                     for (entry, dot) in group.into_iter().zip(dots) {
                         out.at(entries.slot(entry)).write(E::narrow(dot));
                     }
@@ -131,7 +205,13 @@ pub(crate) unsafe fn dots<S: Isa, E: Scalar, const N: usize>(
         // The last lanes once more, without those that have been added. Both factors are cleared: zero times an
         // infinity would not be nothing.
         let start = cols - N;
-        let fresh = std::array::from_fn(|lane| if start + lane < at { E::Acc::ZERO } else { E::Acc::ONES });
+        let fresh = std::array::from_fn(|lane| {
+            if start + lane < at {
+                E::Acc::ZERO
+            } else {
+                E::Acc::ONES
+            }
+        });
         // SAFETY: there are `N` columns or more.
         let x = S::select(fresh, unsafe { load::<E, N>(x.add(start)) });
         for (sum, row) in sums.iter_mut().zip(rows) {
@@ -154,10 +234,12 @@ pub(crate) mod reference {
     /// The row, column and slot of each entry.
     pub(crate) fn entries<I: Index>(rows: &Rows<I>) -> impl Iterator<Item = (usize, usize, usize)> {
         let of_row = |i: usize| rows.offsets[i].get()..rows.offsets[i + 1].get();
-        (0..rows.n_rows()).flat_map(move |i| of_row(i).map(move |e| (i, e))).map(|(i, e)| match &rows.slots {
-            Slot::Identity => (i, rows.columns[e].get(), e),
-            Slot::Map(map) => (i, rows.columns[e].get(), map[e].get()),
-        })
+        (0..rows.n_rows())
+            .flat_map(move |i| of_row(i).map(move |e| (i, e)))
+            .map(|(i, e)| match &rows.slots {
+                Slot::Identity => (i, rows.columns[e].get(), e),
+                Slot::Map(map) => (i, rows.columns[e].get(), map[e].get()),
+            })
     }
 
     /// The same as [`super::sddmm`], not rounded; the sums of absolute values beside it.
@@ -185,19 +267,31 @@ pub(crate) mod reference {
     #[track_caller]
     pub(crate) fn assert_close<E: Scalar>(ours: &[E], sums: &[(f64, f64)]) {
         assert_eq!(ours.len(), sums.len());
-        let acc = if size_of::<E>() == 8 { f64::EPSILON } else { f64::from(f32::EPSILON) };
+        let acc = if size_of::<E>() == 8 {
+            f64::EPSILON
+        } else {
+            f64::from(f32::EPSILON)
+        };
         // The spacing of the numbers after one.
-        let own = (1..).map(|bits| 0.5_f64.powi(bits)).find(|x| one_plus::<E>(x / 2.0) == 1.0).unwrap();
+        let own = (1..)
+            .map(|bits| 0.5_f64.powi(bits))
+            .find(|x| one_plus::<E>(x / 2.0) == 1.0)
+            .unwrap();
         for (i, (&ours, &(sum, size))) in ours.iter().zip(sums).enumerate() {
             let ours: f64 = ours.widen().into();
             let bound = 30.0 * acc * size + own * sum.abs() + 1e-7 * own;
-            let same = ours == sum || (ours.is_nan() && sum.is_nan()) || (ours - sum).abs() <= bound;
+            let same =
+                ours == sum || (ours.is_nan() && sum.is_nan()) || (ours - sum).abs() <= bound;
             assert!(same, "element {i}: {ours} instead of {sum}");
         }
     }
 
     fn one_plus<E: Scalar>(x: f64) -> f64 {
-        if size_of::<E>() == 8 { 1.0 + x } else { E::narrow((1.0 + x as f32).into()).widen().into() }
+        if size_of::<E>() == 8 {
+            1.0 + x
+        } else {
+            E::narrow((1.0 + x as f32).into()).widen().into()
+        }
     }
 
     /// A sequence of numbers without an obvious pattern.
@@ -217,19 +311,31 @@ pub(crate) mod reference {
 
         /// Small multiples of a power of two, of both signs.
         pub(crate) fn elements<E: Scalar>(&mut self, len: usize) -> Vec<E> {
-            (0..len).map(|_| E::narrow(((self.below(2001) as f32 - 1000.0) / 512.0).into())).collect()
+            (0..len)
+                .map(|_| E::narrow(((self.below(2001) as f32 - 1000.0) / 512.0).into()))
+                .collect()
         }
 
         /// A pattern with empty rows, one long row, unsorted and repeated columns.
-        pub(crate) fn rows<I: Index>(&mut self, n_rows: usize, n_cols: usize, per_row: usize) -> Rows<I> {
+        pub(crate) fn rows<I: Index>(
+            &mut self,
+            n_rows: usize,
+            n_cols: usize,
+            per_row: usize,
+        ) -> Rows<I> {
             let (mut offsets, mut columns) = (vec![I::of(0)], vec![]);
             for row in 0..n_rows {
-                let len = if row == n_rows / 2 { 20 * per_row } else { self.below(2 * per_row + 1) };
+                let len = if row == n_rows / 2 {
+                    20 * per_row
+                } else {
+                    self.below(2 * per_row + 1)
+                };
                 let len = if n_cols == 0 || row % 5 == 3 { 0 } else { len };
                 columns.extend((0..len).map(|_| I::of(self.below(n_cols))));
                 offsets.push(I::of(columns.len()));
             }
-            Rows::new(Arc::new(offsets), Arc::new(columns), Slot::Identity, n_cols)
+            let entries = columns.len();
+            Rows::new(Arc::new(offsets), Arc::new(columns), Slot::Identity, n_cols, entries)
         }
     }
 
@@ -237,35 +343,61 @@ pub(crate) mod reference {
     pub(crate) fn transposed<I: Index>(rows: &Rows<I>) -> Rows<I> {
         let mut sorted: Vec<_> = entries(rows).collect();
         sorted.sort_by_key(|&(_, j, _)| j);
-        let offsets = (0..=rows.n_cols).map(|j| I::of(sorted.partition_point(|entry| entry.1 < j))).collect();
+        let offsets = (0..=rows.n_cols)
+            .map(|j| I::of(sorted.partition_point(|entry| entry.1 < j)))
+            .collect();
         let columns = sorted.iter().map(|entry| I::of(entry.0)).collect();
         let map = sorted.iter().map(|entry| I::of(entry.2)).collect();
-        Rows::new(Arc::new(offsets), Arc::new(columns), Slot::Map(Arc::new(map)), rows.n_rows())
+        Rows::new(
+            Arc::new(offsets),
+            Arc::new(columns),
+            Slot::Map(Arc::new(map)),
+            rows.n_rows(),
+            rows.n_slots,
+        )
     }
 
     /// Runs `kernel` on an output full of garbage.
-    pub(crate) fn filled<E: Scalar>(len: usize, kernel: impl FnOnce(&mut [MaybeUninit<E>])) -> Vec<E> {
+    pub(crate) fn filled<E: Scalar>(
+        len: usize,
+        kernel: impl FnOnce(&mut [MaybeUninit<E>]),
+    ) -> Vec<E> {
         let garbage = E::narrow(f32::NAN.into());
         let mut out = vec![MaybeUninit::new(garbage); len];
         kernel(&mut out);
         // SAFETY: initialised from the start.
-        out.into_iter().map(|x| unsafe { x.assume_init() }).collect()
+        out.into_iter()
+            .map(|x| unsafe { x.assume_init() })
+            .collect()
     }
 
     /// The results of `run`, which have to be the same to the bit on one thread and on more of them.
-    pub(crate) fn on_threads<E: Scalar, const N: usize>(run: impl Fn() -> [Vec<E>; N] + Sync) -> [Vec<E>; N] {
-        let on = |n| rayon::ThreadPoolBuilder::new().num_threads(n).build().unwrap().install(&run);
+    pub(crate) fn on_threads<E: Scalar, const N: usize>(
+        run: impl Fn() -> [Vec<E>; N] + Sync,
+    ) -> [Vec<E>; N] {
+        let on = |n| {
+            rayon::ThreadPoolBuilder::new()
+                .num_threads(n)
+                .build()
+                .unwrap()
+                .install(&run)
+        };
         let one = on(1);
         for n in 2..=4 {
             for (several, one) in on(n).iter().zip(&one) {
-                assert!(bytemuck::cast_slice::<E, u8>(several) == bytemuck::cast_slice::<E, u8>(one), "{n} threads");
+                assert!(
+                    bytemuck::cast_slice::<E, u8>(several) == bytemuck::cast_slice::<E, u8>(one),
+                    "{n} threads"
+                );
             }
         }
         one
     }
 
     /// The numbers of columns that take different ways through the kernels.
-    pub(crate) const COLS: [usize; 19] = [0, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 64, 65, 100, 128, 257];
+    pub(crate) const COLS: [usize; 19] = [
+        0, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 64, 65, 100, 128, 257,
+    ];
 }
 
 #[cfg(test)]
@@ -278,10 +410,14 @@ mod tests {
     fn check<E: Scalar, I: Index>(rows: &Rows<I>, cols: usize, gap: usize, unused: usize) {
         let mut random = Random::new(cols as u64);
         let stride = cols + gap;
-        let (x, y) = (random.elements::<E>(rows.n_rows() * stride), random.elements::<E>(rows.n_cols * stride));
+        let (x, y) = (
+            random.elements::<E>(rows.n_rows() * stride),
+            random.elements::<E>(rows.n_cols * stride),
+        );
         let x = Dense::new(&x, rows.n_rows(), cols, stride);
         let y = Dense::new(&y, rows.n_cols, cols, stride);
         let len = rows.n_entries() + unused;
+        let rows = &Rows { n_slots: len, ..rows.clone() };
         let [ours] = on_threads(|| [filled(len, |out| sddmm(rows, x, y, out))]);
         assert_close::<E>(&ours, &reference::sddmm(rows, x, y, len));
     }
@@ -305,7 +441,7 @@ mod tests {
         for cols in [1, 8, 33] {
             check::<f32, _>(&large, cols, 0, 0);
             check::<f32, _>(&transposed(&large), cols, 0, 9);
-            for (n_rows, n_cols) in [(0, 0), (0, 4), (4, 0), (1, 1)] {
+            for (n_rows, n_cols) in [(0, 0), (0, 20_000), (4, 0), (1, 1)] {
                 check::<f32, _>(&Random::new(3).rows::<i32>(n_rows, n_cols, 2), cols, 0, 3);
             }
         }
@@ -316,11 +452,17 @@ mod tests {
         let rows = Random::new(4).rows::<i32>(40, 30, 5);
         for cols in COLS.into_iter().filter(|&cols| cols > 0) {
             let mut random = Random::new(5);
-            let (mut x, y) = (random.elements::<f32>(40 * cols), random.elements::<f32>(30 * cols));
+            let (mut x, y) = (
+                random.elements::<f32>(40 * cols),
+                random.elements::<f32>(30 * cols),
+            );
             let mut zeros = y.clone();
             zeros[7 * cols..8 * cols].fill(0.0);
             x[11 * cols + cols / 2] = f32::INFINITY;
-            let (x, y) = (Dense::contiguous(&x, 40, cols), Dense::contiguous(&zeros, 30, cols));
+            let (x, y) = (
+                Dense::contiguous(&x, 40, cols),
+                Dense::contiguous(&zeros, 30, cols),
+            );
             let ours = filled(rows.n_entries(), |out| sddmm(&rows, x, y, out));
             assert_close(&ours, &reference::sddmm(&rows, x, y, rows.n_entries()));
         }

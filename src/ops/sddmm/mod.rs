@@ -15,14 +15,14 @@ pub(crate) mod cpu;
 #[cfg(feature = "cube")]
 pub(crate) mod gpu;
 
-use crate::backend::check::{Check, Operand, expect};
+use crate::backend::check::{Check, Operand, device_name, expect};
 #[cfg(feature = "flex")]
 use crate::backend::flex::{self, with_float};
 use crate::error::OpError;
 use crate::pattern::Pattern;
 #[cfg(feature = "flex")]
 use crate::pattern::with_rows;
-use crate::tensor::SparseTensor;
+use crate::tensor::{SparseTensor, reshape};
 use burn::backend::{Backend, Dispatch, backend_extension, tensor::FloatTensor};
 use burn::tensor::Tensor;
 
@@ -34,11 +34,154 @@ pub trait SddmmOps: Backend {
     fn sddmm(pattern: Pattern, x: FloatTensor<Self>, y: FloatTensor<Self>) -> FloatTensor<Self>;
 }
 
-/// The products of rows of `x` and rows of `y` at the stored entries of a pattern.
+/// Where products can be sampled, and what comes out: a pattern, or the pattern of a sparse tensor.
+pub trait SampledProduct<X, Y> {
+    /// The sampled products.
+    type Output;
+
+    /// The sampled products, or why the operands do not fit.
+    ///
+    /// # Errors
+    /// If the shapes do not match, or dtypes or devices differ.
+    fn try_sddmm(&self, x: X, y: Y) -> Result<Self::Output, OpError>;
+}
+
+const CHECK: Check = Check { op: "sddmm" };
+
+/// What every pair of operands is checked for: `items` of X and Y, if any, then rows and columns against a pattern's shape.
+fn check<const A: usize, const B: usize>(
+    shape: [usize; 2],
+    x: &Tensor<A>,
+    y: &Tensor<B>,
+) -> Result<(), OpError> {
+    let (left, right) = (Operand::from(x), Operand::from(y));
+    let ([m, k], [n, l]) = (matrix(x.dims()), matrix(y.dims()));
+    let at = left.with_shape(&shape);
+    let what = "columns of X and columns of Y must agree";
+    CHECK.shapes(k == l, what, &left, &right)?;
+    let what = "rows of the pattern and rows of X must agree";
+    CHECK.shapes(m == shape[0], what, &at, &left)?;
+    let what = "columns of the pattern and rows of Y must agree";
+    CHECK.shapes(n == shape[1], what, &at, &right)?;
+    CHECK.compatible(&left, &right)
+}
+
+fn matrix<const D: usize>(dims: [usize; D]) -> [usize; 2] {
+    [dims[D - 2], dims[D - 1]]
+}
+
+/// The primitive at a pattern, on operands that fit.
+fn sample(pattern: &Pattern, x: Tensor<2>, y: Tensor<2>) -> Tensor<1> {
+    Tensor::from_dispatch(<Dispatch as SddmmOps>::sddmm(
+        pattern.clone(),
+        x.into_dispatch(),
+        y.into_dispatch(),
+    ))
+}
+
+impl SampledProduct<Tensor<2>, Tensor<2>> for Pattern {
+    type Output = SparseTensor<2>;
+
+    fn try_sddmm(&self, x: Tensor<2>, y: Tensor<2>) -> Result<SparseTensor<2>, OpError> {
+        check(self.shape(), &x, &y)?;
+        Ok(SparseTensor::from_checked(self.clone(), sample(self, x, y)))
+    }
+}
+
+/// One pattern for all items.
+impl SampledProduct<Tensor<3>, Tensor<3>> for Pattern {
+    type Output = SparseTensor<3>;
+
+    fn try_sddmm(&self, x: Tensor<3>, y: Tensor<3>) -> Result<SparseTensor<3>, OpError> {
+        let [items, ..] = x.dims();
+        let [m, n] = self.shape();
+        let repeated = self.repeat(items).map_err(|_| OpError::TooLarge {
+            op: CHECK.op,
+            what: "rows or columns of all items",
+            size: items as u128 * m.max(n) as u128,
+            limit: i64::MAX as u128,
+            device: device_name(&x.device()),
+        })?;
+        sample_batch(&repeated, [items, m, n], x, y)
+    }
+}
+
+/// Item by item, in one product of the block-diagonal matrix.
+fn sample_batch(
+    block_diagonal: &Pattern,
+    shape: [usize; 3],
+    x: Tensor<3>,
+    y: Tensor<3>,
+) -> Result<SparseTensor<3>, OpError> {
+    let [items, m, n] = shape;
+    let (left, right) = (Operand::from(&x), Operand::from(&y));
+    let fits = [x.dims()[0], y.dims()[0]] == [items; 2];
+    CHECK.shapes(fits, "all must have as many items", &left, &right)?;
+    check([m, n], &x, &y)?;
+    let k = x.dims()[2];
+    let (x, y) = (reshape(x, [items * m, k]), reshape(y, [items * n, k]));
+    let values = sample(block_diagonal, x, y);
+    Ok(SparseTensor::from_blocks(
+        shape,
+        block_diagonal.clone(),
+        values,
+    ))
+}
+
+impl SampledProduct<Tensor<3>, Tensor<3>> for SparseTensor<3> {
+    type Output = Self;
+
+    fn try_sddmm(&self, x: Tensor<3>, y: Tensor<3>) -> Result<Self, OpError> {
+        sample_batch(self.pattern(), self.shape(), x, y)
+    }
+}
+
+/// One Y for all items.
+impl SampledProduct<Tensor<3>, Tensor<2>> for SparseTensor<3> {
+    type Output = Self;
+
+    fn try_sddmm(&self, x: Tensor<3>, y: Tensor<2>) -> Result<Self, OpError> {
+        self.try_sddmm(x, for_all(self.shape()[0], y))
+    }
+}
+
+/// One X for all items.
+impl SampledProduct<Tensor<2>, Tensor<3>> for SparseTensor<3> {
+    type Output = Self;
+
+    fn try_sddmm(&self, x: Tensor<2>, y: Tensor<3>) -> Result<Self, OpError> {
+        self.try_sddmm(for_all(self.shape()[0], x), y)
+    }
+}
+
+fn for_all(items: usize, shared: Tensor<2>) -> Tensor<3> {
+    let [rows, columns] = shared.dims();
+    shared.unsqueeze::<3>().expand([items, rows, columns])
+}
+
+impl<X, Y> SampledProduct<X, Y> for SparseTensor<2>
+where
+    Pattern: SampledProduct<X, Y>,
+{
+    type Output = <Pattern as SampledProduct<X, Y>>::Output;
+
+    fn try_sddmm(&self, x: X, y: Y) -> Result<Self::Output, OpError> {
+        self.pattern().try_sddmm(x, y)
+    }
+}
+
+/// The products of rows of `x` and rows of `y` at stored entries: those of a pattern, or of a sparse tensor, whose values are
+/// not read.
 ///
 /// # Shapes
-/// The pattern is m x n, `x` is m x k, `y` is n x k: entry (i, j) gets the dot product of row i of `x` and row j of `y`.
-/// Both may be any view; for a second factor given as k x n pass its `transpose()`.
+/// | at | `x` | `y` | result |
+/// |---|---|---|---|
+/// | m x n | m x k | n x k | m x n |
+/// | pattern m x n, for all items | items x m x k | items x n x k | items x m x n |
+/// | items x m x n | items x m x k, or m x k for all | items x n x k, or n x k for all | items x m x n |
+///
+/// Entry (i, j) gets the dot product of row i of `x` and row j of `y`. Both may be any view; for a second factor given as k x n
+/// pass its `transpose()`.
 ///
 /// # Gradient
 /// Of `x` and `y`: dense, `S y` and `S^T x`, where S holds the gradient of the result.
@@ -58,51 +201,20 @@ pub trait SddmmOps: Backend {
 /// # Ok::<(), PatternError>(())
 /// ```
 #[track_caller]
-pub fn sddmm(pattern: &Pattern, x: Tensor<2>, y: Tensor<2>) -> SparseTensor<2> {
-    expect(try_sddmm(pattern, x, y))
+pub fn sddmm<A: SampledProduct<X, Y>, X, Y>(at: &A, x: X, y: Y) -> A::Output {
+    expect(at.try_sddmm(x, y))
 }
 
 /// [`sddmm`], with operands that do not fit as an error.
 ///
 /// # Errors
-/// If rows of `x` or `y` do not match the pattern, their columns each other, or dtypes or devices differ.
-pub fn try_sddmm(
-    pattern: &Pattern,
-    x: Tensor<2>,
-    y: Tensor<2>,
-) -> Result<SparseTensor<2>, OpError> {
-    let check = Check { op: "sddmm" };
-    let (left, right) = (Operand::from(&x), Operand::from(&y));
-    let [m, n] = pattern.shape();
-    check.shapes(
-        x.dims()[1] == y.dims()[1],
-        "columns of X and columns of Y must agree",
-        &left,
-        &right,
-    )?;
-    let matrix = left.with_shape(&[m, n]);
-    check.shapes(
-        x.dims()[0] == m,
-        "rows of the pattern and rows of X must agree",
-        &matrix,
-        &left,
-    )?;
-    check.shapes(
-        y.dims()[0] == n,
-        "columns of the pattern and rows of Y must agree",
-        &matrix,
-        &right,
-    )?;
-    check.compatible(&left, &right)?;
-    let values = <Dispatch as SddmmOps>::sddmm(
-        pattern.clone(),
-        x.into_dispatch(),
-        y.into_dispatch(),
-    );
-    Ok(SparseTensor::from_checked(
-        pattern.clone(),
-        Tensor::from_dispatch(values),
-    ))
+/// If rows of `x` or `y` do not match the pattern, their columns each other, or items, dtypes or devices differ.
+pub fn try_sddmm<A: SampledProduct<X, Y>, X, Y>(
+    at: &A,
+    x: X,
+    y: Y,
+) -> Result<A::Output, OpError> {
+    at.try_sddmm(x, y)
 }
 
 /// `beta C + alpha X Y^T` at the stored entries of `c`.
@@ -126,13 +238,16 @@ pub fn try_sddmm(
 /// # Ok::<(), TensorError>(())
 /// ```
 #[track_caller]
-pub fn sddmm_with(
-    c: &SparseTensor<2>,
-    x: Tensor<2>,
-    y: Tensor<2>,
+pub fn sddmm_with<const D: usize, X, Y>(
+    c: &SparseTensor<D>,
+    x: X,
+    y: Y,
     alpha: f64,
     beta: f64,
-) -> SparseTensor<2> {
+) -> SparseTensor<D>
+where
+    SparseTensor<D>: SampledProduct<X, Y, Output = SparseTensor<D>>,
+{
     expect(try_sddmm_with(c, x, y, alpha, beta))
 }
 
@@ -140,20 +255,24 @@ pub fn sddmm_with(
 ///
 /// # Errors
 /// As [`try_sddmm`], and if `c` has another dtype or device.
-pub fn try_sddmm_with(
-    c: &SparseTensor<2>,
-    x: Tensor<2>,
-    y: Tensor<2>,
+pub fn try_sddmm_with<const D: usize, X, Y>(
+    c: &SparseTensor<D>,
+    x: X,
+    y: Y,
     alpha: f64,
     beta: f64,
-) -> Result<SparseTensor<2>, OpError> {
-    let sparse = Operand::sparse(&c.shape(), c.values());
-    Check { op: "sddmm" }.compatible(&sparse, &Operand::from(&x))?;
+) -> Result<SparseTensor<D>, OpError>
+where
+    SparseTensor<D>: SampledProduct<X, Y, Output = SparseTensor<D>>,
+{
     let scaled = |values: Tensor<1>, factor: f64| match factor {
         1.0 => values,
         _ => values.mul_scalar(factor),
     };
-    let products = try_sddmm(c.pattern(), x, y)?.map_values(|v| scaled(v, alpha));
+    let products = c.try_sddmm(x, y)?;
+    let operand = |tensor: &SparseTensor<D>| Operand::sparse(&tensor.shape(), tensor.values());
+    CHECK.compatible(&operand(c), &operand(&products))?;
+    let products = products.map_values(|v| scaled(v, alpha));
     if beta == 0.0 {
         return Ok(products);
     }

@@ -4,9 +4,10 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use crate::backend::dense::{Dense, Output};
-use crate::backend::scalar::{Accumulator, Scalar};
+use crate::backend::scalar::{Accumulator, Scalar, as_sums};
 use crate::backend::simd::{
-    self, Entries, Isa, Kernel, Slots, WithEntries, for_each_chunk, is_serial, load, prefetch, store, with_entries,
+    self, Entries, Isa, Kernel, Slots, WithEntries, for_each_chunk, is_serial, load, prefetch,
+    store, with_entries,
 };
 use crate::ops::sddmm::cpu::{TOGETHER, dots, group, sddmm, zero_unused};
 use crate::pattern::{Index, Rows};
@@ -15,23 +16,63 @@ use crate::pattern::{Index, Rows};
 ///
 /// # Panics
 ///
-/// If `dense` has not as many rows as the pattern has columns, `values` is shorter than there are entries, or `out` is
-/// not of the size of the product.
+/// If `dense` has not as many rows as the pattern has columns, `values` not as many elements as it has values, or `out`
+/// is not of the size of the product.
 pub fn spmm<E: Scalar, I: Index>(
     rows: &Rows<I>,
     values: &[E],
     dense: Dense<'_, E>,
     out: &mut [MaybeUninit<E>],
 ) {
-    product::<E, I, CHAINS>(rows, values, dense, out);
+    multiply::<E, I, CHAINS>(rows, values, dense, out);
+}
+
+/// [`spmm`], by the fast kernels where they are compiled for these types and this processor.
+fn multiply<E: Scalar, I: Index, const CHAINS: usize>(
+    rows: &Rows<I>,
+    values: &[E],
+    dense: Dense<'_, E>,
+    out: &mut [MaybeUninit<E>],
+) {
+    check(rows, values, dense, out.len());
+    let out = Output::new(out);
+    match (
+        I::narrow(rows),
+        as_sums(values),
+        dense.as_sums(),
+        out.as_sums(),
+    ) {
+        (Some(rows), Some(values), Some(dense), Some(out)) if simd::is_fast() => {
+            product::<E::Acc, CHAINS>(rows, values, dense, out);
+        }
+        _ => with_entries(
+            rows,
+            Plain {
+                rows,
+                values,
+                dense,
+                out,
+            },
+        ),
+    }
+}
+
+fn check<E, I: Index>(rows: &Rows<I>, values: &[E], dense: Dense<'_, E>, out: usize) {
+    assert_eq!(dense.rows(), rows.n_cols, "rows of the dense operand");
+    assert_eq!(values.len(), rows.n_slots, "values");
+    assert_eq!(
+        Some(out),
+        rows.n_rows().checked_mul(dense.cols()),
+        "elements of the output"
+    );
 }
 
 /// The gradients of [`spmm`], given that of its output: `d_values[slot(e)] = <grad_i, dense_j>` (the rest of `d_values`,
 /// if it is longer, is zero) and `d_dense_j = sum of v_e * grad_i` over the entries of column `j`.
 ///
-/// `transposed` gives the same entries by columns, each column's in the order of `rows`, with slots in the same values; it
-/// is asked for only where that is faster. Where it isn't, a single thread adds to `d_dense` row by row. Both ways add
-/// the same numbers in the same order.
+/// `transposed` gives the same entries by columns, with slots in the same values; it is asked for only where that is
+/// faster. Where it isn't, a single thread adds to `d_dense` row by row: only if each column's entries are `in_order`, in
+/// that of `rows`, so that both ways add the same numbers in the same order.
 ///
 /// # Panics
 ///
@@ -39,79 +80,166 @@ pub fn spmm<E: Scalar, I: Index>(
 pub fn spmm_backward<E: Scalar, I: Index>(
     rows: &Rows<I>,
     transposed: impl FnOnce() -> Rows<I>,
+    in_order: bool,
     values: &[E],
     dense: Dense<'_, E>,
     grad: Dense<'_, E>,
     d_values: &mut [MaybeUninit<E>],
     d_dense: &mut [MaybeUninit<E>],
 ) {
-    if backward_is_fused::<E, I>(rows, dense.cols()) {
-        scatter(rows, values, dense, grad, d_values, d_dense);
+    check(rows, values, dense, grad.rows() * grad.cols());
+    assert_eq!(
+        Some(d_dense.len()),
+        dense.rows().checked_mul(dense.cols()),
+        "elements of the dense gradient"
+    );
+    if let (Some(narrow), Some(values), Some(dense), Some(grad)) = (
+        I::narrow(rows),
+        as_sums(values),
+        dense.as_sums(),
+        grad.as_sums(),
+    ) && in_order
+        && is_fused(narrow, dense.cols())
+    {
+        assert_eq!(d_values.len(), rows.n_slots, "values of the gradient");
+        zero_unused(rows, d_values);
+        d_dense.fill(MaybeUninit::new(E::zeroed()));
+        let (d_values, d_dense) = (Output::new(d_values), Output::new(d_dense));
+        let (d_values, d_dense) = (d_values.as_sums(), d_dense.as_sums());
+        let same = "the values are their own sums";
+        return scatter(narrow, values, dense, grad, d_values.expect(same), d_dense.expect(same));
+    }
+    sddmm(rows, grad, dense, d_values);
+    let transposed = transposed();
+    if dense.cols() <= FUSED {
+        // In one chain, as the scatter adds.
+        multiply::<E, I, 1>(&transposed, values, grad, d_dense);
     } else {
-        sddmm(rows, grad, dense, d_values);
-        let transposed = transposed();
-        if dense.cols() <= FUSED {
-            product::<E, I, 1>(&transposed, values, grad, d_dense);
-        } else {
-            product::<E, I, CHAINS>(&transposed, values, grad, d_dense);
-        }
+        multiply::<E, I, CHAINS>(&transposed, values, grad, d_dense);
     }
 }
 
 /// Up to this many columns one pass over the entries beats two, the second of them in transposed order.
 const FUSED: usize = 16;
-/// How many entries ahead rows of the dense operand are asked for, if at all.
-const AHEAD: usize = 12;
-/// How many rows.
-const BLOCK: usize = 64;
-/// A dense operand of fewer bytes stays in a near cache.
-const NEAR_CACHE: usize = 2 << 20;
-/// Rows with fewer entries than this are short.
-const SHORT: usize = 16;
-/// Neighbouring rows that begin further apart than this are unlike each other.
-const JUMP: usize = 64;
-/// How many of the rows of a chunk are looked at to learn whether they are.
-const SAMPLE: usize = 32;
+/// How many rows are done with one tile of columns before the next tile: few enough for what they share of the dense
+/// operand to stay in the cache.
+const BLOCK: usize = 16;
 /// Up to this many columns, too, there are too few sums to keep the adders busy: each is made of several.
 const CHAINS: usize = 4;
 
 /// Whether [`spmm_backward`] does without the transposed entries.
-pub fn backward_is_fused<E: Scalar, I: Index>(rows: &Rows<I>, cols: usize) -> bool {
-    E::ACCUMULATES && (1..=FUSED).contains(&cols) && is_serial(rows)
+fn is_fused(rows: &Rows<i32>, cols: usize) -> bool {
+    (1..=FUSED).contains(&cols) && is_serial(rows) && simd::is_fast()
 }
 
-/// [`spmm`]; with up to [`FUSED`] columns each sum is made of `CHAINS` chains of additions.
-fn product<E: Scalar, I: Index, const CHAINS: usize>(
-    rows: &Rows<I>,
+/// [`spmm`], checked; with up to [`FUSED`] columns each sum is made of `CHAINS` chains of additions.
+fn product<E: Accumulator, const CHAINS: usize>(
+    rows: &Rows<i32>,
     values: &[E],
     dense: Dense<'_, E>,
-    out: &mut [MaybeUninit<E>],
+    out: Output<'_, E>,
 ) {
-    assert_eq!(dense.rows(), rows.n_cols, "rows of the dense operand");
-    assert!(values.len() >= rows.n_entries(), "{} values of {} entries", values.len(), rows.n_entries());
-    assert_eq!(Some(out.len()), rows.n_rows().checked_mul(dense.cols()), "elements of the output");
-    let out = &Output::new(out);
-    with_entries(rows, Product::<E, I, CHAINS> { rows, values, dense, out });
+    with_entries(
+        rows,
+        Product::<E, i32, CHAINS> {
+            rows,
+            values,
+            dense,
+            out,
+        },
+    );
+}
+
+/// The plain loops over blocks of columns: for 16-bit types, 64-bit indices and old processors.
+struct Plain<'a, E, I> {
+    rows: &'a Rows<I>,
+    values: &'a [E],
+    dense: Dense<'a, E>,
+    out: Output<'a, E>,
+}
+
+impl<E: Scalar, I: Index> WithEntries<I> for Plain<'_, E, I> {
+    fn call<M: Slots>(self, entries: Entries<'_, I, M>) {
+        let Self {
+            rows,
+            values,
+            dense,
+            out,
+        } = self;
+        for_each_chunk(rows, rows.n_entries() * dense.cols(), |range| {
+            simd::run(PlainRows(Chunk {
+                range,
+                entries,
+                values,
+                dense,
+                out,
+            }));
+        });
+    }
+}
+
+struct PlainRows<'a, E, I, M>(Chunk<'a, E, I, M>);
+
+impl<E: Scalar, I: Index, M: Slots> Kernel for PlainRows<'_, E, I, M> {
+    #[inline(always)]
+    fn run<S: Isa>(self) {
+        const BLOCK: usize = 16;
+        let cols = self.0.dense.cols();
+        for row in self.0.range.clone() {
+            let mut first = 0;
+            // SAFETY: rows of the pattern, and vectors within the columns.
+            unsafe {
+                while first + BLOCK <= cols {
+                    self.0.rows::<S, BLOCK, 1, 1, false>(row..row + 1, [first]);
+                    first += BLOCK;
+                }
+                for column in first..cols {
+                    self.0.rows::<S, 1, 1, 1, false>(row..row + 1, [column]);
+                }
+            }
+        }
+    }
 }
 
 struct Product<'a, E, I, const CHAINS: usize> {
     rows: &'a Rows<I>,
     values: &'a [E],
     dense: Dense<'a, E>,
-    out: &'a Output<'a, E>,
+    out: Output<'a, E>,
 }
 
 impl<E: Scalar, I: Index, const CHAINS: usize> WithEntries<I> for Product<'_, E, I, CHAINS> {
     fn call<M: Slots>(self, entries: Entries<'_, I, M>) {
-        let Self { rows, values, dense, out } = self;
+        let Self {
+            rows,
+            values,
+            dense,
+            out,
+        } = self;
         for_each_chunk(rows, rows.n_entries() * dense.cols(), |range| {
             macro_rules! narrow {
                 ($n:literal x $v:literal) => {
-                    simd::run(Narrow::<E, I, M, $n, $v, CHAINS>(Chunk { range, entries, values, dense, out }))
+                    simd::run_fast(Narrow::<E, I, M, $n, $v, CHAINS>(Chunk {
+                        range,
+                        entries,
+                        values,
+                        dense,
+                        out,
+                    }))
                 };
             }
             match dense.cols() {
                 0 => {}
+                1 if CHAINS > 1 => match dense.as_vector() {
+                    Some(x) => simd::run_fast(Vector {
+                        range,
+                        entries,
+                        values,
+                        x,
+                        out,
+                    }),
+                    None => narrow!(1 x 1),
+                },
                 1 => narrow!(1 x 1),
                 2 => narrow!(2 x 1),
                 3 => narrow!(2 x 2),
@@ -120,7 +248,13 @@ impl<E: Scalar, I: Index, const CHAINS: usize> WithEntries<I> for Product<'_, E,
                 8 => narrow!(8 x 1),
                 9..16 => narrow!(8 x 2),
                 16 => narrow!(16 x 1),
-                _ => simd::run(Wide(Chunk { range, entries, values, dense, out })),
+                _ => simd::run_fast(Wide(Chunk {
+                    range,
+                    entries,
+                    values,
+                    dense,
+                    out,
+                })),
             }
         });
     }
@@ -132,7 +266,64 @@ struct Chunk<'a, E, I, M> {
     entries: Entries<'a, I, M>,
     values: &'a [E],
     dense: Dense<'a, E>,
-    out: &'a Output<'a, E>,
+    out: Output<'a, E>,
+}
+
+/// The rows of one chunk, times a contiguous vector.
+struct Vector<'a, E, I, M> {
+    range: Range<usize>,
+    entries: Entries<'a, I, M>,
+    values: &'a [E],
+    x: &'a [E],
+    out: Output<'a, E>,
+}
+
+impl<E: Scalar, I: Index, M: Slots> Kernel for Vector<'_, E, I, M> {
+    #[inline(always)]
+    fn run<S: Isa>(self) {
+        let Self {
+            range,
+            entries,
+            values,
+            x,
+            out,
+        } = self;
+        for row in range {
+            // SAFETY: `product` has checked the shapes, `Rows` its columns and slots.
+            unsafe {
+                let value = |entry| values.get_unchecked(entries.slot(entry)).widen();
+                // Volatile: otherwise four of them become a gather instruction, which takes longer.
+                let x = |entry| {
+                    x.as_ptr()
+                        .add(entries.column(entry))
+                        .read_volatile()
+                        .widen()
+                };
+                let four = |entry: usize, sums| {
+                    let at = [entry, entry + 1, entry + 2, entry + 3];
+                    S::mul_add(at.map(value), at.map(x), sums)
+                };
+                let mut sums = [[E::Acc::ZERO; 4]; 2];
+                let of_row = entries.of_row(row);
+                let mut entry = of_row.start;
+                while entry + 8 <= of_row.end {
+                    sums[0] = four(entry, sums[0]);
+                    sums[1] = four(entry + 4, sums[1]);
+                    entry += 8;
+                }
+                if entry + 4 <= of_row.end {
+                    sums[0] = four(entry, sums[0]);
+                    entry += 4;
+                }
+                let mut rest = [E::Acc::ZERO];
+                for entry in entry..of_row.end {
+                    rest = S::mul_add([value(entry)], [x(entry)], rest);
+                }
+                let [a, b, c, d] = S::add(sums[0], sums[1]);
+                out.at(row).write(E::narrow(((a + b) + (c + d)) + rest[0]));
+            }
+        }
+    }
 }
 
 /// All columns at once, in `V` vectors of `N`, of which the last may overlap the one before: there it repeats the sums
@@ -146,18 +337,29 @@ impl<E: Scalar, I: Index, M: Slots, const N: usize, const V: usize, const CHAINS
     fn run<S: Isa>(self) {
         let starts = starts::<N, V>(0, self.0.dense.cols());
         // SAFETY: rows of the pattern, and all of their columns.
-        unsafe { self.0.rows::<S, N, V, CHAINS, false>(self.0.range.clone(), starts) };
+        unsafe {
+            self.0
+                .rows::<S, N, V, CHAINS, false>(self.0.range.clone(), starts)
+        };
     }
 }
 
-/// More columns than 16, as many of them at once as there are registers for.
+/// More columns than 16, up to 128 of them at once, in vectors of 16 of which the last may overlap the one before.
 struct Wide<'a, E, I, M>(Chunk<'a, E, I, M>);
 
 impl<E: Scalar, I: Index, M: Slots> Kernel for Wide<'_, E, I, M> {
     #[inline(always)]
     fn run<S: Isa>(self) {
         let cols = self.0.dense.cols();
-        let fetch = self.0.misses();
+        let Chunk {
+            range,
+            entries,
+            dense,
+            ..
+        } = &self.0;
+        // Where rows of the pattern are short, the processor mispredicts the end of one every few entries, and looks
+        // ahead less far itself.
+        let fetch = dense.is_far() && (entries.are_short(range) || entries.are_irregular(range));
         for block in self.0.range.clone().step_by(BLOCK) {
             let block = block..self.0.range.end.min(block + BLOCK);
             let mut first = 0;
@@ -189,27 +391,6 @@ impl<E: Scalar, I: Index, M: Slots> Kernel for Wide<'_, E, I, M> {
 }
 
 impl<E: Scalar, I: Index, M: Slots> Chunk<'_, E, I, M> {
-    /// Whether it pays to ask for the rows of the dense operand ahead of their use. It costs as much as to load them
-    /// from a near cache. But the processor itself looks ahead less far where it mispredicts the end of a row every
-    /// few entries, and sees no order where the columns of neighbouring rows have nothing in common.
-    fn misses(&self) -> bool {
-        let Self { range, entries, dense, .. } = self;
-        if dense.rows() * dense.cols() * size_of::<E>() < NEAR_CACHE {
-            return false;
-        }
-        // SAFETY: there are such rows.
-        let of_row = |row| unsafe { entries.of_row(row) };
-        let is_short = of_row(range.end - 1).end - of_row(range.start).start < SHORT * range.len();
-        let jumps = |row: usize| {
-            let (this, next) = (of_row(row), of_row(row + 1));
-            // SAFETY: there are entries where ranges of them are not empty.
-            let column = |entry| unsafe { entries.column(entry) };
-            !this.is_empty() && !next.is_empty() && column(this.start).abs_diff(column(next.start)) > JUMP
-        };
-        let sample = (range.start..range.end - 1).step_by(range.len().div_ceil(SAMPLE));
-        is_short || 2 * sample.filter(|&row| jumps(row)).count() > SAMPLE
-    }
-
     /// The columns of some rows of the output, in the vectors that begin at `starts`. Each sum is made of `CHAINS` chains of
     /// additions.
     ///
@@ -217,12 +398,24 @@ impl<E: Scalar, I: Index, M: Slots> Chunk<'_, E, I, M> {
     ///
     /// There are such rows, and the vectors are within them.
     #[inline(always)]
-    unsafe fn rows<S: Isa, const N: usize, const V: usize, const CHAINS: usize, const FETCH: bool>(
+    unsafe fn rows<
+        S: Isa,
+        const N: usize,
+        const V: usize,
+        const CHAINS: usize,
+        const FETCH: bool,
+    >(
         &self,
         rows: Range<usize>,
         starts: [usize; V],
     ) {
-        let Self { entries, values, dense, out, .. } = *self;
+        let Self {
+            entries,
+            values,
+            dense,
+            out,
+            ..
+        } = *self;
         for row in rows {
             let mut sums = [[[E::Acc::ZERO; N]; V]; CHAINS];
             // SAFETY: `product` has checked the shapes, `Rows` its columns and slots.
@@ -231,10 +424,8 @@ impl<E: Scalar, I: Index, M: Slots> Chunk<'_, E, I, M> {
                     let value = values.get_unchecked(entries.slot(entry)).widen();
                     let from = dense.row_ptr(entries.column(entry));
                     if FETCH {
-                        let ahead = dense.row_ptr(entries.column_ahead(entry, AHEAD));
-                        for start in starts {
-                            prefetch::<E, N>(ahead.wrapping_add(start));
-                        }
+                        let ahead = dense.row_ptr(entries.column_ahead(entry));
+                        prefetch(ahead.wrapping_add(starts[0]), N * V);
                     }
                     for (sum, start) in sums.iter_mut().zip(starts) {
                         *sum = S::mul_add([value; N], load::<E, N>(from.add(start)), *sum);
@@ -248,9 +439,9 @@ impl<E: Scalar, I: Index, M: Slots> Chunk<'_, E, I, M> {
                     }
                     entry += CHAINS;
                 }
-                for chain in 0..CHAINS - 1 {
+                for sums in &mut sums[..CHAINS - 1] {
                     if entry < of_row.end {
-                        add(entry, &mut sums[chain]);
+                        add(entry, sums);
                         entry += 1;
                     }
                 }
@@ -292,25 +483,26 @@ fn total<S: Isa, A: Accumulator, const N: usize, const V: usize, const CHAINS: u
 }
 
 /// Both gradients in one pass over the entries, which adds to `d_dense` in place.
-fn scatter<E: Scalar, I: Index>(
-    rows: &Rows<I>,
+fn scatter<E: Accumulator>(
+    rows: &Rows<i32>,
     values: &[E],
     dense: Dense<'_, E>,
     grad: Dense<'_, E>,
-    d_values: &mut [MaybeUninit<E>],
-    d_dense: &mut [MaybeUninit<E>],
+    d_values: Output<'_, E>,
+    d_dense: Output<'_, E>,
 ) {
-    assert_eq!(dense.rows(), rows.n_cols, "rows of the dense operand");
-    assert_eq!(grad.rows(), rows.n_rows(), "rows of the gradient");
-    assert_eq!(grad.cols(), dense.cols(), "columns of the gradient");
-    assert!(values.len() >= rows.n_entries(), "{} values of {} entries", values.len(), rows.n_entries());
-    assert_eq!(Some(d_dense.len()), dense.rows().checked_mul(dense.cols()), "elements of the dense gradient");
-    zero_unused(rows, d_values);
-    d_dense.fill(MaybeUninit::new(E::zeroed()));
-    let (d_values, d_dense) = (&Output::new(d_values), &Output::new(d_dense));
     macro_rules! scatter {
         ($n:literal x $v:literal) => {
-            with_entries(rows, Scatter::<E, $n, $v> { values, dense, grad, d_values, d_dense })
+            with_entries(
+                rows,
+                Scatter::<E, $n, $v> {
+                    values,
+                    dense,
+                    grad,
+                    d_values,
+                    d_dense,
+                },
+            )
         };
     }
     match dense.cols() {
@@ -330,13 +522,16 @@ struct Scatter<'a, E, const N: usize, const V: usize> {
     values: &'a [E],
     dense: Dense<'a, E>,
     grad: Dense<'a, E>,
-    d_values: &'a Output<'a, E>,
-    d_dense: &'a Output<'a, E>,
+    d_values: Output<'a, E>,
+    d_dense: Output<'a, E>,
 }
 
 impl<E: Scalar, I: Index, const N: usize, const V: usize> WithEntries<I> for Scatter<'_, E, N, V> {
     fn call<M: Slots>(self, entries: Entries<'_, I, M>) {
-        simd::run(ScatterAll { entries, scatter: self });
+        simd::run_fast(ScatterAll {
+            entries,
+            scatter: self,
+        });
     }
 }
 
@@ -345,11 +540,23 @@ struct ScatterAll<'a, E, I, M, const N: usize, const V: usize> {
     scatter: Scatter<'a, E, N, V>,
 }
 
-impl<E: Scalar, I: Index, M: Slots, const N: usize, const V: usize> Kernel for ScatterAll<'_, E, I, M, N, V> {
+impl<E: Scalar, I: Index, M: Slots, const N: usize, const V: usize> Kernel
+    for ScatterAll<'_, E, I, M, N, V>
+{
     #[inline(always)]
     fn run<S: Isa>(self) {
-        let Self { entries, scatter: Scatter { values, dense, grad, d_values, d_dense } } = self;
-        let cols = dense.cols();
+        let Self {
+            entries,
+            scatter:
+                Scatter {
+                    values,
+                    dense,
+                    grad,
+                    d_values,
+                    d_dense,
+                },
+        } = self;
+        let cols = if V == 1 { N } else { dense.cols() };
         let starts = starts::<N, V>(0, cols);
         for row in 0..grad.rows() {
             // SAFETY: `scatter` has checked the shapes, `Rows` its columns and slots; the vectors end within a row.
@@ -410,17 +617,24 @@ mod tests {
     use half::{bf16, f16};
 
     use super::*;
-    use crate::ops::sddmm::cpu::reference::{self as sampled, COLS, Random, assert_close, filled, on_threads, transposed};
+    use crate::ops::sddmm::cpu::reference::{
+        self as sampled, COLS, Random, assert_close, filled, on_threads, transposed,
+    };
 
     fn check<E: Scalar, I: Index>(rows: &Rows<I>, cols: usize, gap: usize) {
         let mut random = Random::new(cols as u64);
         let stride = cols + gap;
-        let values = random.elements::<E>(rows.n_entries() + gap);
+        let rows = &Rows { n_slots: rows.n_entries() + gap, ..rows.clone() };
+        let values = random.elements::<E>(rows.n_slots);
         let dense = random.elements::<E>(rows.n_cols * stride);
         let grad = random.elements::<E>(rows.n_rows() * stride);
         let dense = Dense::new(&dense, rows.n_cols, cols, stride);
         let grad = Dense::new(&grad, rows.n_rows(), cols, stride);
-        let [ours] = on_threads(|| [filled(rows.n_rows() * cols, |out| spmm(rows, &values, dense, out))]);
+        let [ours] = on_threads(|| {
+            [filled(rows.n_rows() * cols, |out| {
+                spmm(rows, &values, dense, out)
+            })]
+        });
         assert_close(&ours, &reference::spmm(rows, &values, dense));
 
         let by_columns = transposed(rows);
@@ -428,7 +642,16 @@ mod tests {
             let mut d_dense = vec![];
             let d_values = filled(values.len(), |d_values| {
                 d_dense = filled(rows.n_cols * cols, |d_dense| {
-                    spmm_backward(rows, || by_columns.clone(), &values, dense, grad, d_values, d_dense);
+                    spmm_backward(
+                        rows,
+                        || by_columns.clone(),
+                        true,
+                        &values,
+                        dense,
+                        grad,
+                        d_values,
+                        d_dense,
+                    );
                 });
             });
             [d_values, d_dense]
@@ -457,7 +680,7 @@ mod tests {
         for cols in COLS.into_iter().filter(|&cols| cols <= 33) {
             check::<f32, _>(&large, cols, 0);
             check::<f64, _>(&transposed(&large), cols, 2);
-            for (n_rows, n_cols) in [(0, 0), (0, 4), (4, 0), (1, 1)] {
+            for (n_rows, n_cols) in [(0, 0), (0, 20_000), (4, 0), (1, 1)] {
                 check::<f32, _>(&Random::new(3).rows::<i32>(n_rows, n_cols, 2), cols, 1);
             }
         }

@@ -29,7 +29,7 @@ use crate::error::OpError;
 use crate::pattern::Pattern;
 #[cfg(feature = "flex")]
 use crate::pattern::{of_view, with_rows};
-use crate::tensor::SparseTensor;
+use crate::tensor::{SparseTensor, reshape};
 use burn::backend::{Dispatch, TensorMetadata, backend_extension, tensor::FloatTensor};
 use burn::tensor::{Shape, Tensor};
 
@@ -77,20 +77,21 @@ pub trait SparseMatmul<Rhs> {
     fn try_matmul(&self, rhs: Rhs) -> Result<Self::Output, OpError>;
 }
 
+const OP: &str = "sparse_mm";
+
+/// What every pair of operands is checked for; `columns` are A's and `rows` B's.
+fn check(left: &Operand, columns: usize, right: &Operand, rows: usize) -> Result<(), OpError> {
+    let what = "columns of A and rows of B must agree";
+    Check { op: OP }.shapes(columns == rows, what, left, right)?;
+    Check { op: OP }.compatible(left, right)
+}
+
 impl SparseMatmul<Tensor<2>> for SparseTensor<2> {
     type Output = Tensor<2>;
 
     fn try_matmul(&self, rhs: Tensor<2>) -> Result<Tensor<2>, OpError> {
-        let check = Check { op: "sparse_mm" };
         let left = Operand::sparse(&self.shape(), self.values());
-        let right = Operand::from(&rhs);
-        check.shapes(
-            self.shape()[1] == rhs.dims()[0],
-            "columns of A and rows of B must agree",
-            &left,
-            &right,
-        )?;
-        check.compatible(&left, &right)?;
+        check(&left, self.shape()[1], &Operand::from(&rhs), rhs.dims()[0])?;
         Ok(Tensor::from_dispatch(<Dispatch as SpmmOps>::spmm(
             self.pattern().clone(),
             self.values().clone().into_dispatch(),
@@ -105,22 +106,70 @@ impl SparseMatmul<Tensor<1>> for SparseTensor<2> {
     fn try_matmul(&self, rhs: Tensor<1>) -> Result<Tensor<1>, OpError> {
         let [rows, columns] = self.shape();
         let left = Operand::sparse(&self.shape(), self.values());
-        Check { op: "sparse_mm" }.shapes(
-            columns == rhs.dims()[0],
-            "columns of A and length of x must agree",
-            &left,
-            &Operand::from(&rhs),
-        )?;
-        let product = self.try_matmul(rhs.reshape([columns, 1]))?;
-        Ok(product.reshape([rows]))
+        check(&left, columns, &Operand::from(&rhs), rhs.dims()[0])?;
+        let product = self.try_matmul(reshape(rhs, [columns, 1]))?;
+        Ok(reshape(product, [rows]))
     }
 }
 
-/// The product of a sparse tensor and a dense vector or matrix, with gradients to both.
+/// One matrix for all items: their columns side by side.
+impl SparseMatmul<Tensor<3>> for SparseTensor<2> {
+    type Output = Tensor<3>;
+
+    fn try_matmul(&self, rhs: Tensor<3>) -> Result<Tensor<3>, OpError> {
+        let [m, n] = self.shape();
+        let [items, rows, k] = rhs.dims();
+        let left = Operand::sparse(&self.shape(), self.values());
+        check(&left, n, &Operand::from(&rhs), rows)?;
+        let side_by_side = reshape(rhs.swap_dims(0, 1), [n, items * k]);
+        let product = self.try_matmul(side_by_side)?;
+        Ok(reshape(product, [m, items, k]).swap_dims(0, 1))
+    }
+}
+
+/// Item by item, in one product of the block-diagonal matrix.
+impl SparseMatmul<Tensor<3>> for SparseTensor<3> {
+    type Output = Tensor<3>;
+
+    fn try_matmul(&self, rhs: Tensor<3>) -> Result<Tensor<3>, OpError> {
+        let [items, m, n] = self.shape();
+        let [batch, rows, k] = rhs.dims();
+        let (left, right) = (Operand::sparse(&self.shape(), self.values()), Operand::from(&rhs));
+        let what = "A and B must have as many items";
+        Check { op: OP }.shapes(items == batch, what, &left, &right)?;
+        check(&left, n, &right, rows)?;
+        let product = self.to_block_diagonal().try_matmul(reshape(rhs, [items * n, k]))?;
+        Ok(reshape(product, [items, m, k]))
+    }
+}
+
+/// One dense matrix for all items, in one product with the items below each other.
+impl SparseMatmul<Tensor<2>> for SparseTensor<3> {
+    type Output = Tensor<3>;
+
+    fn try_matmul(&self, rhs: Tensor<2>) -> Result<Tensor<3>, OpError> {
+        let [items, m, n] = self.shape();
+        let [rows, k] = rhs.dims();
+        let left = Operand::sparse(&self.shape(), self.values());
+        check(&left, n, &Operand::from(&rhs), rows)?;
+        let stacked = self.pattern().stacked(items);
+        let stacked = SparseTensor::from_checked(stacked, self.values().clone());
+        Ok(reshape(stacked.try_matmul(rhs)?, [items, m, k]))
+    }
+}
+
+/// The product of a sparse tensor and a dense vector, matrix or batch, with gradients to both.
 ///
 /// # Shapes
-/// `a` is m x n; `b` is n x k (the result is m x k) or a vector of length n (the result has length m). `b` may be any view:
-/// transposed, sliced, broadcast.
+/// | `a` | `b` | result |
+/// |---|---|---|
+/// | m x n | n | m |
+/// | m x n | n x k | m x k |
+/// | m x n, for all items | items x n x k | items x m x k |
+/// | items x m x n | items x n x k | items x m x k |
+/// | items x m x n | n x k, for all items | items x m x k |
+///
+/// `b` may be any view: transposed, sliced, broadcast.
 ///
 /// # Gradient
 /// Of `a`: one number per stored entry, at `a`'s own pattern. Of `b`: dense.
@@ -182,6 +231,19 @@ impl SparseTensor<2> {
     }
 }
 
+impl SparseTensor<3> {
+    /// The product of each item with its vector: `x` is items x n, the result items x m.
+    ///
+    /// # Panics
+    /// If the operands do not fit.
+    #[track_caller]
+    pub fn matvec(&self, x: Tensor<2>) -> Tensor<2> {
+        let [items, n] = x.dims();
+        let product = sparse_mm(self, reshape(x, [items, n, 1]));
+        reshape(product, [items, self.shape()[1]])
+    }
+}
+
 #[cfg(feature = "flex")]
 impl SpmmOps for burn::backend::Flex {
     fn spmm(
@@ -211,10 +273,11 @@ impl SpmmOps for burn::backend::Flex {
             let (dense, grad) = (flex::matrix::<E>(&mut dense), flex::matrix::<E>(&mut grad));
             with_rows!(pattern.rows(), rows => {
                 let transposed = || of_view(pattern.t().rows(), rows).clone();
+                let in_order = pattern.format().is_ordered();
                 // SAFETY: the kernel writes every value and every element of the dense gradient.
                 unsafe {
                     flex::filled_both(shapes, |d_values, d_dense| {
-                        cpu::spmm_backward(rows, transposed, values, dense, grad, d_values, d_dense)
+                        cpu::spmm_backward(rows, transposed, in_order, values, dense, grad, d_values, d_dense)
                     })
                 }
             })

@@ -1,0 +1,30 @@
+//! What the CubeCL kernels share: index buffers on devices, launch sizes, operands, checks before dispatch.
+//!
+//! Which kernel runs, and in which partition, is a function of the pattern, the shapes, the dtype and the device's
+//! properties: nothing is timed, so the same input gives the same bits on the same device.
+
+mod buffers;
+mod check;
+pub(crate) mod lanes;
+mod launch;
+mod operand;
+mod pieces;
+#[cfg(all(test, feature = "wgpu"))]
+pub(crate) mod testing;
+
+pub(crate) use buffers::{DeviceBuffers, View, prepare, release};
+#[allow(unused_imports, reason = "hooked into the checks of the operations")]
+pub(crate) use check::check;
+pub(crate) use launch::Gpu;
+pub(crate) use operand::{Matrix, output_values, vector_size};
+pub(crate) use pieces::{PIECE, Pieces};
+
+use burn::tensor::DType;
+
+/// The type that sums of `dtype` are made in.
+pub(crate) fn accumulator(dtype: DType) -> DType {
+    match dtype {
+        DType::F64 => DType::F64,
+        _ => DType::F32,
+    }
+}

@@ -1,0 +1,89 @@
+//! Operands and outputs as the kernels take them.
+
+use super::Gpu;
+use burn::tensor::DType;
+use burn_cubecl::kernel::{into_contiguous_aligned, untile};
+use burn_cubecl::tensor::CubeTensor;
+use cubecl::prelude::BufferArg;
+
+/// A dense operand whose rows are contiguous and lie `stride` elements apart.
+#[derive(Clone)]
+pub(crate) struct Matrix {
+    tensor: CubeTensor,
+    pub rows: usize,
+    pub cols: usize,
+    pub stride: usize,
+}
+
+impl Matrix {
+    /// Any view: one with contiguous rows (sliced, padded by the allocator) as it is, others are copied.
+    pub fn new(tensor: CubeTensor) -> Self {
+        let tensor = untile(tensor);
+        match Self::of(tensor) {
+            Ok(matrix) => matrix,
+            Err(tensor) => Self::of(into_contiguous_aligned(tensor))
+                .unwrap_or_else(|tensor| panic!("rows of {tensor:?} are not contiguous")),
+        }
+    }
+
+    fn of(tensor: CubeTensor) -> Result<Self, CubeTensor> {
+        let [rows, cols] = [tensor.meta.shape()[0], tensor.meta.shape()[1]];
+        let [row, column] = [tensor.meta.strides()[0], tensor.meta.strides()[1]];
+        // The stride of a single row or column is never used, and may be anything.
+        let stride = if rows <= 1 { cols } else { row };
+        if (column == 1 || cols <= 1) && stride >= cols {
+            Ok(Self { tensor, rows, cols, stride })
+        } else {
+            Err(tensor)
+        }
+    }
+
+    /// A tensor of one dimension without gaps, as a single row.
+    pub fn vector(tensor: &CubeTensor) -> Self {
+        let cols = tensor.meta.shape()[0];
+        Self { tensor: tensor.clone(), rows: 1, cols, stride: cols }
+    }
+
+    /// The device.
+    pub fn gpu(&self) -> Gpu {
+        Gpu::of(&self.tensor)
+    }
+
+    /// The type of the elements.
+    pub fn dtype(&self) -> DType {
+        self.tensor.dtype
+    }
+
+    /// The elements from the first to the last, gaps between rows included.
+    pub fn elements(&self) -> usize {
+        match self.rows {
+            0 => 0,
+            rows => (rows - 1) * self.stride + self.cols,
+        }
+    }
+
+    /// As an argument of a kernel.
+    pub fn arg(&self) -> BufferArg {
+        arg(&self.tensor, self.elements())
+    }
+}
+
+/// The first `elements` of a tensor's memory as an argument of a kernel.
+pub(super) fn arg(tensor: &CubeTensor, elements: usize) -> BufferArg {
+    // SAFETY: the caller counts elements by shape and strides, which the memory holds.
+    unsafe { BufferArg::from_raw_parts(tensor.handle.clone(), elements) }
+}
+
+/// How many elements the kernels load at once: the most that divides all of these lengths.
+pub(crate) fn vector_size(gpu: &Gpu, dtype: DType, lengths: &[usize]) -> usize {
+    gpu.client
+        .io_optimized_vector_sizes(dtype.size())
+        .filter(|size| lengths.iter().all(|length| length % size == 0))
+        .max()
+        .unwrap_or(1)
+}
+
+/// Room for the values of a pattern, zero where there are values that no entry has.
+pub(crate) fn output_values(gpu: &Gpu, stored: usize, entries: usize, dtype: DType) -> CubeTensor {
+    if stored == entries { gpu.empty([stored], dtype) } else { gpu.zeros([stored], dtype) }
+}

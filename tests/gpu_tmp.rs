@@ -1,0 +1,4 @@
+//! Temporary.
+#![cfg(feature = "wgpu")]
+#[path = "suite/gpu.rs"]
+mod gpu;
