@@ -9,7 +9,7 @@ use faer::{Accum, Mat, Par};
 use ndarray::{Array2, ShapeBuilder};
 use sparsegrad::io::Triplets;
 use sparsegrad::prelude::*;
-use sprs::TriMat;
+use sprs::{CsMatI, TriMatI};
 use std::time::Duration;
 
 /// A grid operator on `size`^3 nodes: 7 points, or 27 with the `corners`.
@@ -73,11 +73,11 @@ macro_rules! compare {
 
         let pattern = Pattern::coo(&matrix.rows, &matrix.cols, matrix.shape).unwrap();
         let ours = SparseTensor::new(pattern, Tensor::from_data(&values[..], device)).unwrap().to_csr();
-        let sprs = TriMat::from_triplets((n, n), matrix.rows.clone(), matrix.cols.clone(), values.clone());
-        let sprs: sprs::CsMatI<$float, u32> = sprs.to_csr();
-        let places = matrix.rows.iter().zip(&matrix.cols);
+        let index = |places: &[usize]| places.iter().map(|&place| place as u32).collect::<Vec<_>>();
+        let (rows, cols) = (index(&matrix.rows), index(&matrix.cols));
         let entries: Vec<_> =
-            places.zip(&values).map(|((&row, &col), &value)| Triplet::new(row as u32, col as u32, value)).collect();
+            rows.iter().zip(&cols).zip(&values).map(|((&row, &col), &value)| Triplet::new(row, col, value)).collect();
+        let sprs: CsMatI<$float, u32> = TriMatI::from_triplets((n, n), rows, cols, values).to_csr();
         let faer = SparseColMat::try_new_from_triplets(n, n, &entries).unwrap();
         let faer_product = |b: &Mat<$float>| {
             let mut c = Mat::zeros(n, b.ncols());
@@ -94,7 +94,7 @@ macro_rules! compare {
             let b_sprs = Array2::from_shape_fn((n, k).set_f(k < 8), |(i, j)| element(i, j));
             let b_faer = Mat::from_fn(n, k, element);
 
-            let c: Vec<$float> = ours.matmul(b.clone()).into_data().to_vec().unwrap();
+            let c: Vec<$float> = ours.matmul(b.clone()).into_data().try_to_vec().unwrap();
             let (c_sprs, c_faer) = (&sprs * &b_sprs, faer_product(&b_faer));
             for (at, &c) in c.iter().enumerate() {
                 let (i, j) = (at / k, at % k);

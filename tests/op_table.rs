@@ -152,7 +152,7 @@ fn from_dense(case: &Case) -> Outcome {
     let dense = matrix(&elements, [m, n], case.dtype, &device).require_grad();
     let sparse = SparseTensor::from_dense(dense.clone(), 0.25).map_err(|e| e.to_string())?;
     let kept = |v: f64| if v.abs() > 0.25 { v } else { 0.0 };
-    let oracle = |values: Vec<f64>| Oracle { magnitude: values.clone(), sum: values };
+    let oracle = |values: Vec<f64>| Oracle { magnitude: values.iter().map(|v| v.abs()).collect(), sum: values };
     let expected = oracle(elements.iter().map(|&v| kept(v)).collect());
     let back = sparse.to_dense();
     expected.check("dense", &read(&back), case.dtype)?;

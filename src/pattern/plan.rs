@@ -386,6 +386,15 @@ impl Pattern {
         pieces.get_or_init(make).as_ref()
     }
 
+    /// The patterns that conversions have led to.
+    #[cfg(feature = "cube")]
+    fn converted(&self) -> Vec<Pattern> {
+        let conversions = self.inner.plans.conversions.lock();
+        let conversions = conversions.unwrap_or_else(PoisonError::into_inner);
+        let patterns = |(_, made): &(_, Conversion)| [Some(made.pattern.clone()), made.gather.clone()];
+        conversions.iter().flat_map(patterns).flatten().collect()
+    }
+
     /// The index buffers on devices.
     #[cfg(feature = "cube")]
     pub(crate) fn device_buffers(&self) -> &crate::backend::gpu::DeviceBuffers {
@@ -412,10 +421,14 @@ impl Pattern {
         let _ = device;
     }
 
-    /// Lets go of the index buffers on a device. They are copied again when they are needed; operations under way keep theirs.
+    /// Lets go of the index buffers on a device, those of conversions included. They are copied again when they are needed;
+    /// operations under way keep theirs.
     pub fn release(&self, device: &Device) {
         #[cfg(feature = "cube")]
-        crate::backend::gpu::release(self, device);
+        {
+            crate::backend::gpu::release(self, device);
+            self.converted().iter().for_each(|pattern| pattern.release(device));
+        }
         #[cfg(not(feature = "cube"))]
         let _ = device;
     }
@@ -440,6 +453,8 @@ impl Pattern {
             .filter_map(OnceLock::get)
             .map(|view| with_rows!(view, rows => rows.bytes_beside(&own)))
             .sum::<usize>();
+        #[cfg(feature = "cube")]
+        let device: usize = self.converted().iter().map(|pattern| pattern.memory_usage().device).sum();
         let conversions = plans.conversions.lock().unwrap_or_else(PoisonError::into_inner);
         let converted = conversions.iter().map(|(_, conversion)| {
             indices(&conversion.pattern) + conversion.gather.as_ref().map_or(0, indices)
@@ -448,7 +463,7 @@ impl Pattern {
             indices: indices(self),
             plans: views + converted.sum::<usize>(),
             #[cfg(feature = "cube")]
-            device: plans.device.bytes(),
+            device: device + plans.device.bytes(),
             #[cfg(not(feature = "cube"))]
             device: 0,
         }

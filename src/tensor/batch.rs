@@ -6,10 +6,11 @@
 use super::{SparseTensor, read, reshape};
 use crate::backend::check::{Check, Operand};
 use crate::error::{OpError, TensorError};
-use crate::ops::dense;
+use crate::ops::{dense, gather::gather};
 use crate::pattern::{IntoIndices, Pattern};
 use crate::tensor::IntoValues;
 use burn::tensor::{Device, Tensor};
+use std::ops::Range;
 
 impl SparseTensor<3> {
     /// Puts matrices of one shape together; patterns, nnz and order are the items' own, and items may be empty.
@@ -253,11 +254,13 @@ impl SparseTensor<2> {
             false => blocks.iter().map(Self::to_csr).collect(),
         };
         let patterns: Vec<_> = blocks.iter().map(|block| block.pattern().clone()).collect();
-        let values = blocks.into_iter().map(|block| block.into_parts().1);
-        Self::new(
-            Pattern::block_diagonal(&patterns)?,
-            Tensor::cat(values.collect(), 0),
-        )
+        let pattern = Pattern::block_diagonal(&patterns)?;
+        let values = match pattern.nnz() {
+            // Burn's own would be cut off from the graph.
+            0 => first.values().clone(),
+            _ => Tensor::cat(blocks.into_iter().map(|block| block.values).collect(), 0),
+        };
+        Self::new(pattern, values)
     }
 
     /// The blocks of these shapes along the diagonal: the inverse of [`block_diagonal`](Self::block_diagonal).
@@ -282,9 +285,11 @@ impl SparseTensor<2> {
 }
 
 /// A range of the values; the gradient of the others is 0.
-fn part(values: &Tensor<1>, entries: std::ops::Range<usize>) -> Tensor<1> {
-    match entries.is_empty() {
-        true => Tensor::zeros([0], (&values.device(), values.dtype())),
-        false => values.clone().slice([entries]),
+fn part(values: &Tensor<1>, entries: Range<usize>) -> Tensor<1> {
+    if !entries.is_empty() {
+        return values.clone().slice([entries]);
     }
+    // Burn's own slice would be cut off from the graph.
+    let nothing = Pattern::csr([0i64], [0i64; 0], [0, values.dims()[0]]);
+    gather(&nothing.expect("a valid pattern"), values.clone())
 }

@@ -11,6 +11,8 @@ mod gpu;
 mod gradients;
 mod matrix_market;
 mod memory;
+mod param;
 mod parity;
 mod pattern;
+mod serialization;
 mod tensor;

@@ -273,7 +273,7 @@ fn mappers_that_change_the_length_are_caught() {
     struct Half;
     impl ModuleMapper for Half {
         fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-            param.map(|values| values.inner().slice([0..1]))
+            param.map(|values| values.inner().slice(0..1))
         }
     }
     let panic = std::panic::catch_unwind(|| Module::map(layer().weight, &mut Half)).unwrap_err();
@@ -728,6 +728,34 @@ fn hostile_patterns_are_errors_in_words() {
             (kept.pattern(), values(&kept)),
             (before.pattern(), values(&before))
         );
+    }
+}
+
+#[test]
+fn entries_outside_of_their_item_are_errors() {
+    let device = autodiff();
+    let batch = || SparseTensor::stack(&[SparseTensor::eye(2, &device).unwrap()]).unwrap();
+    let load = |shape: &[i64], columns: &[i64]| {
+        let words = words(CSR, shape, &[&[0, 1, 2], columns]);
+        SparseParam::new(batch()).try_load_record(Fake(record(&words, 2)).into_record())
+    };
+    let loaded = load(&[2, 1, 2], &[1, 2]).unwrap();
+    assert_eq!(loaded.shape(), [2, 1, 2]);
+    let entries: Vec<_> = loaded.val().triplets().unwrap().collect();
+    assert_eq!(entries, [(0, 0, 1, 1.0), (1, 0, 0, 1.0)]);
+    for (shape, columns, expected) in [
+        ([2, 1, 2], [1, 1], "entry 1 (1, 1)"),
+        ([2, 1, 2], [2, 2], "entry 0 (0, 2)"),
+        (
+            [2, 1, 1],
+            [1, 2],
+            "column index 2 at position 1 is out of range",
+        ),
+        ([3, 1, 2], [1, 2], "row offsets have length 3"),
+        ([1 << 40, 1 << 40, 1], [1, 2], "is too large"),
+    ] {
+        let found = message(load(&shape, &columns));
+        assert!(found.contains(expected), "{expected}: {found}");
     }
 }
 

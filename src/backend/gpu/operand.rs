@@ -18,24 +18,13 @@ pub(crate) struct Matrix {
 impl Matrix {
     /// Any view: one with contiguous rows (sliced, padded by the allocator) as it is, others are copied.
     pub fn new(tensor: CubeTensor) -> Self {
-        let tensor = untile(tensor);
-        match Self::of(tensor) {
-            Ok(matrix) => matrix,
-            Err(tensor) => Self::of(into_contiguous_aligned(tensor))
-                .unwrap_or_else(|tensor| panic!("rows of {tensor:?} are not contiguous")),
+        let mut tensor = untile(tensor);
+        if row_stride(&tensor).is_none() {
+            tensor = into_contiguous_aligned(tensor);
         }
-    }
-
-    fn of(tensor: CubeTensor) -> Result<Self, CubeTensor> {
+        let stride = row_stride(&tensor).expect("the rows of a copy are contiguous");
         let [rows, cols] = [tensor.meta.shape()[0], tensor.meta.shape()[1]];
-        let [row, column] = [tensor.meta.strides()[0], tensor.meta.strides()[1]];
-        // The stride of a single row or column is never used, and may be anything.
-        let stride = if rows <= 1 { cols } else { row };
-        if (column == 1 || cols <= 1) && stride >= cols {
-            Ok(Self { tensor, rows, cols, stride })
-        } else {
-            Err(tensor)
-        }
+        Self { tensor, rows, cols, stride }
     }
 
     /// A tensor of one dimension without gaps, as a single row.
@@ -66,6 +55,15 @@ impl Matrix {
     pub fn arg(&self) -> BufferArg {
         arg(&self.tensor, self.elements())
     }
+}
+
+/// How far apart rows lie, if each is contiguous and none overlaps the next.
+fn row_stride(tensor: &CubeTensor) -> Option<usize> {
+    let [rows, cols] = [tensor.meta.shape()[0], tensor.meta.shape()[1]];
+    let [row, column] = [tensor.meta.strides()[0], tensor.meta.strides()[1]];
+    // The stride of a single row or column is never used, and may be anything.
+    let stride = if rows <= 1 { cols } else { row };
+    ((column == 1 || cols <= 1) && stride >= cols).then_some(stride)
 }
 
 /// The first `elements` of a tensor's memory as an argument of a kernel.

@@ -136,27 +136,30 @@ impl SampledProduct<Tensor<3>, Tensor<3>> for SparseTensor<3> {
     }
 }
 
-/// One Y for all items.
+/// One Y for all items, which lie below each other.
 impl SampledProduct<Tensor<3>, Tensor<2>> for SparseTensor<3> {
     type Output = Self;
 
     fn try_sddmm(&self, x: Tensor<3>, y: Tensor<2>) -> Result<Self, OpError> {
-        self.try_sddmm(x, for_all(self.shape()[0], y))
+        let [items, m, n] = self.shape();
+        let at = Operand::from(&x).with_shape(&self.shape());
+        let fits = x.dims()[0] == items;
+        CHECK.shapes(fits, "all must have as many items", &at, &Operand::from(&x))?;
+        check([m, n], &x, &y)?;
+        let k = x.dims()[2];
+        let stacked = self.pattern().stacked(items);
+        let values = sample(&stacked, reshape(x, [items * m, k]), y);
+        Ok(self.rebuilt(self.pattern().clone(), values))
     }
 }
 
-/// One X for all items.
+/// One X for all items: the same of the transposed.
 impl SampledProduct<Tensor<2>, Tensor<3>> for SparseTensor<3> {
     type Output = Self;
 
     fn try_sddmm(&self, x: Tensor<2>, y: Tensor<3>) -> Result<Self, OpError> {
-        self.try_sddmm(for_all(self.shape()[0], x), y)
+        Ok(self.t().try_sddmm(y, x)?.t())
     }
-}
-
-fn for_all(items: usize, shared: Tensor<2>) -> Tensor<3> {
-    let [rows, columns] = shared.dims();
-    shared.unsqueeze::<3>().expand([items, rows, columns])
 }
 
 impl<X, Y> SampledProduct<X, Y> for SparseTensor<2>

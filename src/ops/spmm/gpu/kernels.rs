@@ -3,6 +3,7 @@
 //!
 //! Rows are given by their bounds: row `r` has the entries `bounds[step * r] .. bounds[step * r + 1]`. Offsets are bounds with
 //! step 1, pieces of rows have step 2.
+#![allow(clippy::collapsible_if, reason = "the outer one is decided when the kernel is made")]
 
 use crate::backend::gpu::lanes::{Lanes, components_sum, lanes_sum, slot_of};
 use cubecl::prelude::*;

@@ -1,4 +1,0 @@
-//! Temporary.
-#![cfg(feature = "wgpu")]
-#[path = "suite/gpu.rs"]
-mod gpu;
