@@ -238,7 +238,9 @@ pub enum PatternError {
         blocks: [usize; 2],
     },
     /// An entry outside of the blocks on the diagonal, or stored after one of a later block.
-    #[error("entry {position} ({row}, {column}) is not in its place in block {block}: entries stand block by block, inside the blocks")]
+    #[error(
+        "entry {position} ({row}, {column}) is not in its place in block {block}: entries stand block by block, inside the blocks"
+    )]
     OutsideBlock {
         /// Its position.
         position: usize,

@@ -68,8 +68,8 @@ pub use tensor::{IntoValues, SparseParam, SparseTensor};
 pub mod prelude {
     pub use crate::error::{FormatError, OpError, PatternError, TensorError};
     pub use crate::{
-        Pattern, SparseMatmul, SparseParam, SparseTensor, TensorFormat, sddmm, sddmm_with, sparse_mm,
-        try_sddmm, try_sparse_mm,
+        Pattern, SparseMatmul, SparseParam, SparseTensor, TensorFormat, sddmm, sddmm_with, sparse_mm, try_sddmm,
+        try_sparse_mm,
     };
     pub use burn::tensor::{DType, Device, Distribution, Int, Tensor};
 }

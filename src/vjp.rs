@@ -38,10 +38,7 @@ use burn::tensor::{Gradients, Shape, Tensor};
 /// ```
 #[track_caller]
 pub fn spmm(a: &SparseTensor<2>, b: Tensor<2>, grad: Tensor<2>) -> (SparseTensor<2>, Tensor<2>) {
-    (
-        sddmm_op::sddmm(a.pattern(), grad.clone(), b),
-        spmm_op::sparse_mm(&a.t(), grad),
-    )
+    (sddmm_op::sddmm(a.pattern(), grad.clone(), b), spmm_op::sparse_mm(&a.t(), grad))
 }
 
 /// The gradients of [`sddmm`](crate::sddmm): from that of the values, `grad`, those of `x` and `y`.
@@ -52,10 +49,7 @@ pub fn spmm(a: &SparseTensor<2>, b: Tensor<2>, grad: Tensor<2>) -> (SparseTensor
 /// If the shapes of `grad` (m x n), `x` (m x k) and `y` (n x k), dtypes or devices do not fit.
 #[track_caller]
 pub fn sddmm(grad: &SparseTensor<2>, x: Tensor<2>, y: Tensor<2>) -> (Tensor<2>, Tensor<2>) {
-    (
-        spmm_op::sparse_mm(grad, y),
-        spmm_op::sparse_mm(&grad.t(), x),
-    )
+    (spmm_op::sparse_mm(grad, y), spmm_op::sparse_mm(&grad.t(), x))
 }
 
 /// The primitive under [`backward`](backward()), on backend tensors.
@@ -89,10 +83,7 @@ pub fn backward<const D: usize>(output: &Tensor<D>, gradient: Tensor<D>) -> Grad
     let fits = output.dims() == gradient.dims();
     expect(check.shapes(fits, "output and gradient must agree", &left, &right));
     expect(check.compatible(&left, &right));
-    let seed = <Dispatch as SeedOps>::seed_gradient(
-        output.clone().into_dispatch(),
-        gradient.into_dispatch(),
-    );
+    let seed = <Dispatch as SeedOps>::seed_gradient(output.clone().into_dispatch(), gradient.into_dispatch());
     Tensor::<1>::from_dispatch(seed).backward()
 }
 

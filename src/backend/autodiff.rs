@@ -43,11 +43,7 @@ pub(crate) fn linear<B: Backend, C: CheckpointStrategy, X: Context + Sync>(
     forward: impl FnOnce(X, FloatTensor<B>) -> FloatTensor<B>,
     transposed: Transposed<B, X>,
 ) -> FloatTensor<Autodiff<B, C>> {
-    match Linear(PhantomData::<X>)
-        .prepare::<C>([operand.node()])
-        .compute_bound()
-        .stateful()
-    {
+    match Linear(PhantomData::<X>).prepare::<C>([operand.node()]).compute_bound().stateful() {
         OpsKind::Tracked(prep) => {
             let out = forward(context.clone(), operand.into_primitive());
             prep.finish((context, transposed), out)
@@ -65,12 +61,7 @@ pub(crate) struct Bilinear<B: Backend, X> {
     pub right: fn(X, FloatTensor<B>, FloatTensor<B>) -> FloatTensor<B>,
     /// Both at once, from left, right and the gradient of the result.
     #[allow(clippy::type_complexity, reason = "the signature is the documentation")]
-    pub both: fn(
-        X,
-        FloatTensor<B>,
-        FloatTensor<B>,
-        FloatTensor<B>,
-    ) -> (FloatTensor<B>, FloatTensor<B>),
+    pub both: fn(X, FloatTensor<B>, FloatTensor<B>, FloatTensor<B>) -> (FloatTensor<B>, FloatTensor<B>),
 }
 
 impl<B: Backend, X> Clone for Bilinear<B, X> {
@@ -94,21 +85,10 @@ struct BilinearStep<X>(PhantomData<X>);
 impl<B: Backend, X: Context + Sync> Backward<B, 2> for BilinearStep<X> {
     type State = BilinearState<B, X>;
 
-    fn backward(
-        self,
-        ops: Ops<Self::State, 2>,
-        grads: &mut Gradients,
-        checkpointer: &mut Checkpointer,
-    ) {
+    fn backward(self, ops: Ops<Self::State, 2>, grads: &mut Gradients, checkpointer: &mut Checkpointer) {
         let grad = grads.consume::<B>(&ops.node);
-        let BilinearState {
-            context,
-            rule,
-            left,
-            right,
-        } = ops.state;
-        let mut saved =
-            |id: Option<NodeId>| id.map(|id| checkpointer.retrieve_node_output::<FloatTensor<B>>(id));
+        let BilinearState { context, rule, left, right } = ops.state;
+        let mut saved = |id: Option<NodeId>| id.map(|id| checkpointer.retrieve_node_output::<FloatTensor<B>>(id));
         let (left, right) = (saved(left), saved(right));
         match (ops.parents, left, right) {
             ([Some(l), Some(r)], Some(left), Some(right)) => {
@@ -135,11 +115,7 @@ pub(crate) fn bilinear<B: Backend, C: CheckpointStrategy, X: Context + Sync>(
     forward: impl FnOnce(X, FloatTensor<B>, FloatTensor<B>) -> FloatTensor<B>,
     rule: Bilinear<B, X>,
 ) -> FloatTensor<Autodiff<B, C>> {
-    match BilinearStep(PhantomData::<X>)
-        .prepare::<C>([left.node(), right.node()])
-        .compute_bound()
-        .stateful()
-    {
+    match BilinearStep(PhantomData::<X>).prepare::<C>([left.node(), right.node()]).compute_bound().stateful() {
         OpsKind::Tracked(mut prep) => {
             let state = BilinearState {
                 context: context.clone(),
@@ -150,8 +126,6 @@ pub(crate) fn bilinear<B: Backend, C: CheckpointStrategy, X: Context + Sync>(
             let out = forward(context, left.into_primitive(), right.into_primitive());
             prep.finish(state, out)
         }
-        OpsKind::UnTracked(prep) => {
-            prep.finish(forward(context, left.into_primitive(), right.into_primitive()))
-        }
+        OpsKind::UnTracked(prep) => prep.finish(forward(context, left.into_primitive(), right.into_primitive())),
     }
 }

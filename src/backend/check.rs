@@ -1,6 +1,7 @@
 //! What is checked before an operation is dispatched: under fusion, a kernel's failure would surface late and elsewhere.
 
 use crate::error::OpError;
+use crate::pattern::Pattern;
 use burn::tensor::{DType, Device, Tensor};
 
 /// An operand: its shape, dtype and device.
@@ -12,11 +13,7 @@ pub(crate) struct Operand {
 
 impl<const D: usize> From<&Tensor<D>> for Operand {
     fn from(tensor: &Tensor<D>) -> Self {
-        Self {
-            shape: tensor.dims().to_vec(),
-            dtype: tensor.dtype(),
-            device: tensor.device(),
-        }
+        Self { shape: tensor.dims().to_vec(), dtype: tensor.dtype(), device: tensor.device() }
     }
 }
 
@@ -28,11 +25,7 @@ impl Operand {
 
     /// The same in another shape.
     pub(crate) fn with_shape(&self, shape: &[usize]) -> Self {
-        Self {
-            shape: shape.to_vec(),
-            dtype: self.dtype,
-            device: self.device.clone(),
-        }
+        Self { shape: shape.to_vec(), dtype: self.dtype, device: self.device.clone() }
     }
 }
 
@@ -46,18 +39,10 @@ impl Check {
     pub(crate) fn compatible(&self, left: &Operand, right: &Operand) -> Result<(), OpError> {
         let op = self.op;
         if left.dtype != right.dtype {
-            return Err(OpError::DTypes {
-                op,
-                left: left.dtype,
-                right: right.dtype,
-            });
+            return Err(OpError::DTypes { op, left: left.dtype, right: right.dtype });
         }
         if left.device.clone().inner() != right.device.clone().inner() {
-            return Err(OpError::Devices {
-                op,
-                left: device_name(&left.device),
-                right: device_name(&right.device),
-            });
+            return Err(OpError::Devices { op, left: device_name(&left.device), right: device_name(&right.device) });
         }
         self.dtype(left)
     }
@@ -67,11 +52,7 @@ impl Check {
         if supported(operand.dtype, &operand.device) {
             return Ok(());
         }
-        Err(OpError::UnsupportedDType {
-            op: self.op,
-            dtype: operand.dtype,
-            device: device_name(&operand.device),
-        })
+        Err(OpError::UnsupportedDType { op: self.op, dtype: operand.dtype, device: device_name(&operand.device) })
     }
 
     /// `left` and `right` shape, in words, unless `fits`.
@@ -85,21 +66,27 @@ impl Check {
         if fits {
             return Ok(());
         }
-        Err(OpError::Shapes {
-            op: self.op,
-            what,
-            left: left.shape.clone(),
-            right: right.shape.clone(),
-        })
+        Err(OpError::Shapes { op: self.op, what, left: left.shape.clone(), right: right.shape.clone() })
     }
+}
+
+/// Whether the kernels can run at this pattern on the device of `tensor`, with dense operands and results of these named
+/// shapes: cubecl itself launches what a device lacks, and returns garbage.
+pub(crate) fn device_can<const D: usize>(
+    op: &'static str,
+    tensor: &Tensor<D>,
+    pattern: &Pattern,
+    dense: &[(&'static str, [usize; 2])],
+) -> Result<(), OpError> {
+    #[cfg(feature = "cube")]
+    super::gpu::check(op, &tensor.device(), tensor.dtype(), pattern, dense)?;
+    let _ = (op, tensor, pattern, dense);
+    Ok(())
 }
 
 /// Whether values of this dtype can be computed with on the device.
 pub(crate) fn supported(dtype: DType, device: &Device) -> bool {
-    matches!(
-        dtype,
-        DType::F64 | DType::F32 | DType::F16 | DType::BF16
-    ) && device.supports_dtype(dtype)
+    matches!(dtype, DType::F64 | DType::F32 | DType::F16 | DType::BF16) && device.supports_dtype(dtype)
 }
 
 /// The device in a word or two, without the autodiff around it.

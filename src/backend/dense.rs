@@ -21,15 +21,10 @@ impl<'a, E> Dense<'a, E> {
     ///
     /// If rows overlap or `data` ends before the matrix does.
     pub fn new(data: &'a [E], rows: usize, cols: usize, row_stride: usize) -> Self {
-        assert!(
-            rows <= 1 || row_stride >= cols,
-            "rows of {cols} columns overlap at a stride of {row_stride}"
-        );
+        assert!(rows <= 1 || row_stride >= cols, "rows of {cols} columns overlap at a stride of {row_stride}");
         let end = match (rows, cols) {
             (0, _) | (_, 0) => Some(0),
-            _ => (rows - 1)
-                .checked_mul(row_stride)
-                .and_then(|start| start.checked_add(cols)),
+            _ => (rows - 1).checked_mul(row_stride).and_then(|start| start.checked_add(cols)),
         };
         assert!(
             end.is_some_and(|end| end <= data.len()),
@@ -37,17 +32,8 @@ impl<'a, E> Dense<'a, E> {
             data.len()
         );
         // The stride of a single row, or of nothing, is never used: drop what might overflow.
-        let row_stride = if rows <= 1 || cols == 0 {
-            cols
-        } else {
-            row_stride
-        };
-        Self {
-            data,
-            rows,
-            cols,
-            row_stride,
-        }
+        let row_stride = if rows <= 1 || cols == 0 { cols } else { row_stride };
+        Self { data, rows, cols, row_stride }
     }
 
     /// A view of `data` without gaps between the rows.
@@ -90,12 +76,7 @@ impl<'a, E> Dense<'a, E> {
     where
         E: Scalar,
     {
-        as_sums(self.data).map(|data| Dense {
-            data,
-            rows: self.rows,
-            cols: self.cols,
-            row_stride: self.row_stride,
-        })
+        as_sums(self.data).map(|data| Dense { data, rows: self.rows, cols: self.cols, row_stride: self.row_stride })
     }
 
     /// Whether the matrix is too large for a near cache.
@@ -106,9 +87,7 @@ impl<'a, E> Dense<'a, E> {
     /// Where a row begins. Within the matrix, if `row` is; the address is harmless to form otherwise.
     #[inline(always)]
     pub(crate) fn row_ptr(&self, row: usize) -> *const E {
-        self.data
-            .as_ptr()
-            .wrapping_add(row.wrapping_mul(self.row_stride))
+        self.data.as_ptr().wrapping_add(row.wrapping_mul(self.row_stride))
     }
 }
 
@@ -128,11 +107,7 @@ unsafe impl<E: Send> Sync for Output<'_, E> {}
 impl<'a, E> Output<'a, E> {
     /// Shares a buffer for as long as it is borrowed.
     pub(crate) fn new(buffer: &'a mut [MaybeUninit<E>]) -> Self {
-        Self {
-            start: buffer.as_mut_ptr().cast(),
-            len: buffer.len(),
-            borrowed: PhantomData,
-        }
+        Self { start: buffer.as_mut_ptr().cast(), len: buffer.len(), borrowed: PhantomData }
     }
 
     /// The output of what its elements are summed in, where that is their own type.
@@ -140,11 +115,7 @@ impl<'a, E> Output<'a, E> {
     where
         E: Scalar,
     {
-        E::ACCUMULATES.then_some(Output {
-            start: self.start.cast(),
-            len: self.len,
-            borrowed: PhantomData,
-        })
+        E::ACCUMULATES.then_some(Output { start: self.start.cast(), len: self.len, borrowed: PhantomData })
     }
 
     /// The address of an element.

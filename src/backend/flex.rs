@@ -65,10 +65,7 @@ pub(crate) fn matrix<E: Scalar + Element>(tensor: &mut FlexTensor) -> Dense<'_, 
 ///
 /// # Safety
 /// `fill` must initialise every element.
-pub(crate) unsafe fn filled<E: Scalar + Element>(
-    shape: Shape,
-    fill: impl FnOnce(&mut [MaybeUninit<E>]),
-) -> FlexTensor {
+pub(crate) unsafe fn filled<E: Scalar + Element>(shape: Shape, fill: impl FnOnce(&mut [MaybeUninit<E>])) -> FlexTensor {
     let mut buffer = alloc::output::<E>(shape.num_elements());
     fill(&mut buffer);
     // SAFETY: the caller promises that `fill` has written all of it.

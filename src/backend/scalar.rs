@@ -7,14 +7,7 @@ use half::{bf16, f16};
 
 /// What a kernel adds in: `f32` or `f64`.
 pub trait Accumulator:
-    Copy
-    + Debug
-    + PartialEq
-    + Add<Output = Self>
-    + Mul<Output = Self>
-    + From<f32>
-    + Into<f64>
-    + Scalar<Acc = Self>
+    Copy + Debug + PartialEq + Add<Output = Self> + Mul<Output = Self> + From<f32> + Into<f64> + Scalar<Acc = Self>
 {
     /// Zero.
     const ZERO: Self;
@@ -106,11 +99,7 @@ impl Scalar for f16 {
         let bits = u32::from(self.to_bits());
         // Read as f32, denormals of f16 are denormals: the exact product makes them, too, what they were.
         let finite = (f32::from_bits((bits & 0x7fff) << 13) * SCALE).to_bits();
-        let special = if bits & 0x7c00 == 0x7c00 {
-            0x7f80_0000
-        } else {
-            0
-        };
+        let special = if bits & 0x7c00 == 0x7c00 { 0x7f80_0000 } else { 0 };
         f32::from_bits(finite | special | (bits & 0x8000) << 16)
     }
     #[inline(always)]
@@ -124,20 +113,12 @@ impl Scalar for f16 {
         let magnitude = sum.to_bits() & 0x7fff_ffff;
         let sign = (sum.to_bits() >> 16 & 0x8000) as u16;
         // The addition rounds to the unit; what it adds to the bits is the result.
-        let denormal = (f32::from_bits(magnitude) + f32::from_bits(UNIT))
-            .to_bits()
-            .wrapping_sub(UNIT);
+        let denormal = (f32::from_bits(magnitude) + f32::from_bits(UNIT)).to_bits().wrapping_sub(UNIT);
         let rebased = magnitude.wrapping_sub((127 - 15) << 23);
         let normal = rebased.wrapping_add(0xfff + (magnitude >> 13 & 1)) >> 13;
         let rounded = if magnitude < NORMAL { denormal } else { normal } as u16;
         let special = if sum.is_nan() { 0x7e00 } else { 0x7c00 };
-        Self::from_bits(
-            sign | if magnitude >= OVERFLOW {
-                special
-            } else {
-                rounded
-            },
-        )
+        Self::from_bits(sign | if magnitude >= OVERFLOW { special } else { rounded })
     }
 }
 
@@ -149,9 +130,8 @@ mod tests {
     fn widening_is_exact_for_all_bit_patterns() {
         for bits in 0..=u16::MAX {
             let (h, b) = (f16::from_bits(bits), bf16::from_bits(bits));
-            let same = |ours: f32, theirs: f32| {
-                ours.to_bits() == theirs.to_bits() || (ours.is_nan() && theirs.is_nan())
-            };
+            let same =
+                |ours: f32, theirs: f32| ours.to_bits() == theirs.to_bits() || (ours.is_nan() && theirs.is_nan());
             assert!(same(h.widen(), h.to_f32()), "f16 {bits:#x}");
             assert!(same(b.widen(), b.to_f32()), "bf16 {bits:#x}");
         }
@@ -160,9 +140,7 @@ mod tests {
     #[test]
     fn narrowing_rounds_to_nearest_even() {
         // Every 16-bit prefix with low bits around all the ties, and a stride through everything else.
-        let ends = [
-            0, 1, 0xfff, 0x1000, 0x1001, 0x2fff, 0x3000, 0x3001, 0x7fff, 0x8000, 0x8001, 0xffff,
-        ];
+        let ends = [0, 1, 0xfff, 0x1000, 0x1001, 0x2fff, 0x3000, 0x3001, 0x7fff, 0x8000, 0x8001, 0xffff];
         let near = (0..=0xffff_u32).flat_map(|high| ends.map(|low| high << 16 | low));
         for bits in near.chain((0..=u32::MAX).step_by(977)) {
             let x = f32::from_bits(bits);

@@ -40,11 +40,7 @@ pub(crate) trait Isa {
         }
         let mut sums = c;
         for lane in 0..N {
-            sums[lane] = if Self::FMA {
-                a[lane].mul_add(b[lane], c[lane])
-            } else {
-                a[lane] * b[lane] + c[lane]
-            };
+            sums[lane] = if Self::FMA { a[lane].mul_add(b[lane], c[lane]) } else { a[lane] * b[lane] + c[lane] };
         }
         sums
     }
@@ -125,10 +121,7 @@ pub(crate) trait Isa {
                 }
                 let add = |a, b| lanewise(a, b, b, |a, b, _| _mm256_hadd_pd(a, b));
                 return lanewise(add(a, b), add(c, d), a, |ab, cd, _| {
-                    _mm256_add_pd(
-                        _mm256_permute2f128_pd::<0x20>(ab, cd),
-                        _mm256_permute2f128_pd::<0x31>(ab, cd),
-                    )
+                    _mm256_add_pd(_mm256_permute2f128_pd::<0x20>(ab, cd), _mm256_permute2f128_pd::<0x31>(ab, cd))
                 });
             }
         }
@@ -145,13 +138,7 @@ pub(crate) trait Isa {
 #[inline(always)]
 fn vector<S: Isa + ?Sized, A, const N: usize>() -> (usize, usize) {
     let fits = |bytes: usize| bytes <= S::VECTOR && size_of::<[A; N]>().is_multiple_of(bytes);
-    (
-        size_of::<A>(),
-        [64, 32, 16]
-            .into_iter()
-            .find(|&bytes| fits(bytes))
-            .unwrap_or(0),
-    )
+    (size_of::<A>(), [64, 32, 16].into_iter().find(|&bytes| fits(bytes)).unwrap_or(0))
 }
 
 /// Applies `operation` to the arrays, vector by vector.
@@ -173,13 +160,7 @@ unsafe fn lanewise<A: Copy, V, const N: usize>(
         let vector = |lanes: &[A; N]| unsafe { lanes.as_ptr().cast::<V>().add(i).read_unaligned() };
         let value = operation(vector(&a), vector(&b), vector(&c));
         // SAFETY: within the array.
-        unsafe {
-            result
-                .as_mut_ptr()
-                .cast::<V>()
-                .add(i)
-                .write_unaligned(value)
-        };
+        unsafe { result.as_mut_ptr().cast::<V>().add(i).write_unaligned(value) };
     }
     result
 }
@@ -196,10 +177,7 @@ unsafe fn sums_of_16<A: Accumulator, const N: usize>([a, b, c, d]: [[A; N]; 4]) 
     unsafe {
         let halves = |a, b| {
             lanewise(a, b, b, |a, b, _| {
-                _mm512_add_ps(
-                    _mm512_shuffle_f32x4::<0b01_00_01_00>(a, b),
-                    _mm512_shuffle_f32x4::<0b11_10_11_10>(a, b),
-                )
+                _mm512_add_ps(_mm512_shuffle_f32x4::<0b01_00_01_00>(a, b), _mm512_shuffle_f32x4::<0b11_10_11_10>(a, b))
             })
         };
         let lanes = lanewise(halves(a, b), halves(c, d), d, |ab, cd, _| {
@@ -283,9 +261,7 @@ enum Level {
 
 #[cfg(target_arch = "x86_64")]
 static LEVEL: LazyLock<Level> = LazyLock::new(|| {
-    let avx2 = is_x86_feature_detected!("avx2")
-        && is_x86_feature_detected!("fma")
-        && is_x86_feature_detected!("f16c");
+    let avx2 = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") && is_x86_feature_detected!("f16c");
     let avx512 = is_x86_feature_detected!("avx512f")
         && is_x86_feature_detected!("avx512vl")
         && is_x86_feature_detected!("avx512bw")
@@ -323,11 +299,7 @@ fn avx2(kernel: impl Kernel) {
 const SMALL: usize = 1 << 16;
 
 /// Calls `body` for each chunk of the rows, in parallel if `work` multiplications are worth it.
-pub(crate) fn for_each_chunk<I: Index>(
-    rows: &Rows<I>,
-    work: usize,
-    body: impl Fn(Range<usize>) + Sync,
-) {
+pub(crate) fn for_each_chunk<I: Index>(rows: &Rows<I>, work: usize, body: impl Fn(Range<usize>) + Sync) {
     let body = |bounds: &[usize]| body(bounds[0]..bounds[1]);
     if work < SMALL || is_serial(rows) {
         rows.chunks.windows(2).for_each(body);
@@ -431,11 +403,7 @@ impl<I: Index, M: Slots> Entries<'_, I, M> {
         let (mut near, mut far) = (0, 0);
         for row in (rows.start + 1..rows.end).step_by(rows.len().div_ceil(32).max(1)) {
             if let (Some(this), Some(next)) = (first(row - 1), first(row)) {
-                *if this.abs_diff(next) > 64 {
-                    &mut far
-                } else {
-                    &mut near
-                } += 1;
+                *if this.abs_diff(next) > 64 { &mut far } else { &mut near } += 1;
             }
         }
         far > near
@@ -463,16 +431,8 @@ pub(crate) trait WithEntries<I> {
 pub(crate) fn with_entries<I: Index>(rows: &Rows<I>, work: impl WithEntries<I>) {
     let (offsets, columns) = (&rows.offsets[..], &rows.columns[..]);
     match &rows.slots {
-        Slot::Identity => work.call(Entries {
-            offsets,
-            columns,
-            slots: Identity,
-        }),
-        Slot::Map(map) => work.call(Entries {
-            offsets,
-            columns,
-            slots: &map[..],
-        }),
+        Slot::Identity => work.call(Entries { offsets, columns, slots: Identity }),
+        Slot::Map(map) => work.call(Entries { offsets, columns, slots: &map[..] }),
     }
 }
 
@@ -533,40 +493,25 @@ mod tests {
 
     /// Lanes without an obvious pattern, of both signs.
     fn lanes<A: Accumulator, const N: usize>(seed: usize) -> [A; N] {
-        std::array::from_fn(|lane| {
-            A::from((((lane + 31 * seed) * 7919 + 13) % 1009) as f32 / 997.0 - 0.5)
-        })
+        std::array::from_fn(|lane| A::from((((lane + 31 * seed) * 7919 + 13) % 1009) as f32 / 997.0 - 0.5))
     }
 
     fn check<S: Isa, A: Accumulator, const N: usize>() {
         let [a, b, c, d] = [1, 2, 3, 4].map(lanes::<A, N>);
         let each = |f: &dyn Fn(usize) -> A| std::array::from_fn::<A, N, _>(f);
         let fused = |lane: usize| {
-            if S::FMA {
-                a[lane].mul_add(b[lane], c[lane])
-            } else {
-                a[lane] * b[lane] + c[lane]
-            }
+            if S::FMA { a[lane].mul_add(b[lane], c[lane]) } else { a[lane] * b[lane] + c[lane] }
         };
         assert_eq!(S::mul_add(a, b, c), each(&fused));
         assert_eq!(S::add(a, b), each(&|lane| a[lane] + b[lane]));
         let even = |lane: usize| lane.is_multiple_of(2);
         let mask = each(&|lane| if even(lane) { A::ONES } else { A::ZERO });
-        assert_eq!(
-            S::select(mask, a),
-            each(&|lane| if even(lane) { a[lane] } else { A::ZERO })
-        );
+        assert_eq!(S::select(mask, a), each(&|lane| if even(lane) { a[lane] } else { A::ZERO }));
         // The same tree, whatever the instruction set.
         assert_eq!(S::sums([a, b, c, d]), Baseline::sums([a, b, c, d]));
         let plain = |lanes: [A; N]| lanes.into_iter().map(Into::into).sum::<f64>();
-        for (sum, plain) in S::sums([a, b, c, d])
-            .into_iter()
-            .zip([a, b, c, d].map(plain))
-        {
-            assert!(
-                (sum.into() - plain).abs() < 1e-5,
-                "{sum:?} instead of {plain}"
-            );
+        for (sum, plain) in S::sums([a, b, c, d]).into_iter().zip([a, b, c, d].map(plain)) {
+            assert!((sum.into() - plain).abs() < 1e-5, "{sum:?} instead of {plain}");
         }
     }
 

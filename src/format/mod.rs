@@ -102,10 +102,7 @@ impl LevelKind {
 
     /// Whether the level stores coordinates.
     pub fn has_coordinates(self) -> bool {
-        !matches!(
-            self,
-            LevelKind::Dense | LevelKind::Batch | LevelKind::Range
-        )
+        !matches!(self, LevelKind::Dense | LevelKind::Batch | LevelKind::Range)
     }
 }
 
@@ -125,21 +122,12 @@ pub struct Level {
 impl Level {
     /// A level with unique and ordered coordinates.
     pub fn new(expr: Expr, kind: LevelKind) -> Self {
-        Self {
-            expr,
-            kind,
-            unique: true,
-            ordered: true,
-        }
+        Self { expr, kind, unique: true, ordered: true }
     }
 
     /// The level with these properties.
     pub fn with(self, unique: bool, ordered: bool) -> Self {
-        Self {
-            unique,
-            ordered,
-            ..self
-        }
+        Self { unique, ordered, ..self }
     }
 }
 
@@ -182,16 +170,10 @@ impl TensorFormat {
     ///
     /// # Errors
     /// As [`new`](Self::new), and if a name stands twice.
-    pub fn with_names(
-        names: Vec<String>,
-        levels: impl Into<Vec<Level>>,
-    ) -> Result<Self, FormatError> {
+    pub fn with_names(names: Vec<String>, levels: impl Into<Vec<Level>>) -> Result<Self, FormatError> {
         let levels = levels.into();
         validate::check(&names, &levels)?;
-        Ok(Self {
-            names: names.into(),
-            levels: levels.into(),
-        })
+        Ok(Self { names: names.into(), levels: levels.into() })
     }
 
     fn named(rank: usize, levels: impl Into<Vec<Level>>) -> Self {
@@ -207,10 +189,7 @@ impl TensorFormat {
     pub fn coo_with(unique: bool, ordered: bool) -> Self {
         Self::named(
             2,
-            [
-                Level::new(Dim(0), Compressed).with(false, ordered),
-                Level::new(Dim(1), Singleton).with(unique, ordered),
-            ],
+            [Level::new(Dim(0), Compressed).with(false, ordered), Level::new(Dim(1), Singleton).with(unique, ordered)],
         )
     }
 
@@ -226,13 +205,7 @@ impl TensorFormat {
 
     /// CSR (`outer` 0, `inner` 1) or CSC (`outer` 1, `inner` 0), whose entries may repeat or be unsorted.
     pub(crate) fn compressed(outer: usize, inner: usize, unique: bool, ordered: bool) -> Self {
-        Self::named(
-            2,
-            [
-                Level::new(Dim(outer), Dense),
-                Level::new(Dim(inner), Compressed).with(unique, ordered),
-            ],
-        )
+        Self::named(2, [Level::new(Dim(outer), Dense), Level::new(Dim(inner), Compressed).with(unique, ordered)])
     }
 
     /// Blocks of `m` x `n` in compressed block rows, each block dense and row-major.
@@ -253,13 +226,7 @@ impl TensorFormat {
 
     /// Diagonals, each as long as the rows that it crosses.
     pub fn dia() -> Self {
-        Self::named(
-            2,
-            [
-                Level::new(Sub(1, 0), Compressed),
-                Level::new(Dim(0), Range),
-            ],
-        )
+        Self::named(2, [Level::new(Sub(1, 0), Compressed), Level::new(Dim(0), Range)])
     }
 
     /// Compressed rows whose columns are stored as distances of so many bits.
@@ -267,13 +234,7 @@ impl TensorFormat {
     /// # Errors
     /// If `bits` is 0 or above 32.
     pub fn delta(bits: u32) -> Result<Self, FormatError> {
-        Self::new(
-            2,
-            [
-                Level::new(Dim(0), Dense),
-                Level::new(Dim(1), LevelKind::Delta { bits }),
-            ],
-        )
+        Self::new(2, [Level::new(Dim(0), Dense), Level::new(Dim(1), LevelKind::Delta { bits })])
     }
 
     /// `n` stored columns in each block of `m`, in every row.
@@ -323,19 +284,10 @@ impl TensorFormat {
             [(Dim(0), Compressed), (Dim(1), Singleton)] => "COO",
             [(Dim(0), Dense), (Dim(1), Compressed)] => "CSR",
             [(Dim(1), Dense), (Dim(0), Compressed)] => "CSC",
-            [
-                (Div(0, _), Dense),
-                (Div(1, _), Compressed),
-                (Mod(0, _), Dense),
-                (Mod(1, _), Dense),
-            ] => "BSR",
+            [(Div(0, _), Dense), (Div(1, _), Compressed), (Mod(0, _), Dense), (Mod(1, _), Dense)] => "BSR",
             [(Sub(1, 0), Compressed), (Dim(0), Range)] => "DIA",
             [(Dim(0), Dense), (Dim(1), LevelKind::Delta { .. })] => "DELTA",
-            [
-                (Dim(0), Dense),
-                (Div(1, _), Dense),
-                (Mod(1, _), LevelKind::Structured { .. }),
-            ] => "STRUCTURED",
+            [(Dim(0), Dense), (Div(1, _), Dense), (Mod(1, _), LevelKind::Structured { .. })] => "STRUCTURED",
             _ => return None,
         })
     }
@@ -356,10 +308,7 @@ impl TensorFormat {
         for level in &mut levels {
             level.expr = level.expr.map_dims(swap);
         }
-        Self {
-            names: self.names.clone(),
-            levels: levels.into(),
-        }
+        Self { names: self.names.clone(), levels: levels.into() }
     }
 }
 
@@ -369,9 +318,7 @@ fn default_names(rank: usize) -> Vec<String> {
         0..=4 => &["i", "j", "k", "l"],
         _ => &[],
     };
-    (0..rank)
-        .map(|d| names.get(d).map_or(format!("d{d}"), ToString::to_string))
-        .collect()
+    (0..rank).map(|d| names.get(d).map_or(format!("d{d}"), ToString::to_string)).collect()
 }
 
 impl fmt::Debug for TensorFormat {

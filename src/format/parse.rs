@@ -96,11 +96,7 @@ impl<'a> Parser<'a> {
             Some(c) => format!("{c:?}"),
             None => "the end".to_string(),
         };
-        FormatError::Syntax {
-            position: self.text[..self.at].chars().count(),
-            expected,
-            found,
-        }
+        FormatError::Syntax { position: self.text[..self.at].chars().count(), expected, found }
     }
 
     fn accept(&mut self, token: &str) -> bool {
@@ -112,18 +108,11 @@ impl<'a> Parser<'a> {
     }
 
     fn token(&mut self, token: &str, expected: &'static str) -> Result<(), FormatError> {
-        if self.accept(token) {
-            Ok(())
-        } else {
-            Err(self.expected(expected))
-        }
+        if self.accept(token) { Ok(()) } else { Err(self.expected(expected)) }
     }
 
     /// `( item, item, ... )`, possibly without items.
-    fn list(
-        &mut self,
-        mut item: impl FnMut(&mut Self) -> Result<(), FormatError>,
-    ) -> Result<(), FormatError> {
+    fn list(&mut self, mut item: impl FnMut(&mut Self) -> Result<(), FormatError>) -> Result<(), FormatError> {
         self.token("(", "\"(\"")?;
         if self.accept(")") {
             return Ok(());
@@ -139,9 +128,7 @@ impl<'a> Parser<'a> {
 
     fn word(&mut self, expected: &'static str) -> Result<&'a str, FormatError> {
         let rest = self.rest();
-        let length = rest
-            .find(|c: char| !(c.is_alphanumeric() || c == '_'))
-            .unwrap_or(rest.len());
+        let length = rest.find(|c: char| !(c.is_alphanumeric() || c == '_')).unwrap_or(rest.len());
         if length == 0 {
             return Err(self.expected(expected));
         }
@@ -163,10 +150,7 @@ impl<'a> Parser<'a> {
         names
             .iter()
             .position(|n| n == name)
-            .ok_or_else(|| FormatError::UnknownDimension {
-                name: name.to_string(),
-                level,
-            })
+            .ok_or_else(|| FormatError::UnknownDimension { name: name.to_string(), level })
     }
 
     fn expression(&mut self, names: &[String], level: usize) -> Result<Expr, FormatError> {
@@ -185,8 +169,7 @@ impl<'a> Parser<'a> {
     }
 
     fn level(&mut self, expr: Expr) -> Result<Level, FormatError> {
-        const KINDS: &str =
-            "dense, batch, compressed, singleton, range, delta(bits) or structured(n)";
+        const KINDS: &str = "dense, batch, compressed, singleton, range, delta(bits) or structured(n)";
         let start = self.at;
         let kind = match self.word(KINDS)? {
             "dense" => LevelKind::Dense,
@@ -277,45 +260,15 @@ mod tests {
     fn contradictions_are_named() {
         use FormatError::*;
         let error = |text| parse(text).unwrap_err();
-        assert_eq!(
-            error("(i, i) -> (i : dense)"),
-            RepeatedDimension { name: "i".into() }
-        );
-        assert_eq!(
-            error("(i) -> (j : dense)"),
-            UnknownDimension {
-                name: "j".into(),
-                level: 0
-            }
-        );
-        assert_eq!(
-            error("(i, j, k) -> (i : dense, j : dense)"),
-            UnusedDimension { name: "k".into() }
-        );
-        assert!(matches!(
-            error("(i) -> (i // 4 : dense, i % 2 : dense)"),
-            UnmatchedDivision { level: 1, .. }
-        ));
-        assert!(matches!(
-            error("(i) -> (i // 4 : dense)"),
-            UnmatchedDivision { level: 0, .. }
-        ));
-        assert!(matches!(
-            error("(i) -> (i // 0 : dense, i % 0 : dense)"),
-            DivisorNotPositive { level: 0, .. }
-        ));
-        assert!(matches!(
-            error("(i) -> (i : dense, i : dense)"),
-            ReusedDimension { level: 1, .. }
-        ));
-        assert!(matches!(
-            error("(i, j) -> (i : range, j : dense)"),
-            UnmatchedRange { level: 0, .. }
-        ));
-        assert!(matches!(
-            error("(i, j) -> (j - i : compressed)"),
-            UnmatchedRange { level: 0, .. }
-        ));
+        assert_eq!(error("(i, i) -> (i : dense)"), RepeatedDimension { name: "i".into() });
+        assert_eq!(error("(i) -> (j : dense)"), UnknownDimension { name: "j".into(), level: 0 });
+        assert_eq!(error("(i, j, k) -> (i : dense, j : dense)"), UnusedDimension { name: "k".into() });
+        assert!(matches!(error("(i) -> (i // 4 : dense, i % 2 : dense)"), UnmatchedDivision { level: 1, .. }));
+        assert!(matches!(error("(i) -> (i // 4 : dense)"), UnmatchedDivision { level: 0, .. }));
+        assert!(matches!(error("(i) -> (i // 0 : dense, i % 0 : dense)"), DivisorNotPositive { level: 0, .. }));
+        assert!(matches!(error("(i) -> (i : dense, i : dense)"), ReusedDimension { level: 1, .. }));
+        assert!(matches!(error("(i, j) -> (i : range, j : dense)"), UnmatchedRange { level: 0, .. }));
+        assert!(matches!(error("(i, j) -> (j - i : compressed)"), UnmatchedRange { level: 0, .. }));
         for text in [
             "(i) -> (i : dense(nonunique))",
             "(i, j) -> (i : dense, j : batch)",

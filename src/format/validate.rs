@@ -25,10 +25,7 @@ pub(super) fn check(names: &[String], levels: &[Level]) -> Result<(), FormatErro
         check_kind(at, level, levels)?;
         for d in level.expr.dims() {
             if d >= names.len() {
-                return Err(FormatError::UnknownDimension {
-                    name: d.to_string(),
-                    level: at,
-                });
+                return Err(FormatError::UnknownDimension { name: d.to_string(), level: at });
             }
         }
         advance(&mut progress, names, at, level)?;
@@ -37,18 +34,13 @@ pub(super) fn check(names: &[String], levels: &[Level]) -> Result<(), FormatErro
         match state {
             Progress::Done => {}
             Progress::Open => {
-                return Err(FormatError::UnusedDimension {
-                    name: names[d].clone(),
-                });
+                return Err(FormatError::UnusedDimension { name: names[d].clone() });
             }
             Progress::Divided(n) => {
                 let divided = Expr::Div(d, *n);
                 return Err(FormatError::UnmatchedDivision {
                     expression: show(divided, names),
-                    level: levels
-                        .iter()
-                        .position(|l| l.expr == divided)
-                        .expect("the level that divided it"),
+                    level: levels.iter().position(|l| l.expr == divided).expect("the level that divided it"),
                 });
             }
             Progress::Paired(_) => {
@@ -57,10 +49,7 @@ pub(super) fn check(names: &[String], levels: &[Level]) -> Result<(), FormatErro
                     .iter()
                     .position(|l| pairs(l) && l.expr.dims().any(|x| x == d))
                     .expect("the level that paired it");
-                return Err(FormatError::UnmatchedRange {
-                    expression: show(levels[level].expr, names),
-                    level,
-                });
+                return Err(FormatError::UnmatchedRange { expression: show(levels[level].expr, names), level });
             }
         }
     }
@@ -68,13 +57,7 @@ pub(super) fn check(names: &[String], levels: &[Level]) -> Result<(), FormatErro
 }
 
 fn check_kind(at: usize, level: &Level, levels: &[Level]) -> Result<(), FormatError> {
-    let invalid = |reason| {
-        Err(FormatError::InvalidLevel {
-            level: at,
-            kind: format!("{:?}", level.kind),
-            reason,
-        })
-    };
+    let invalid = |reason| Err(FormatError::InvalidLevel { level: at, kind: format!("{:?}", level.kind), reason });
     let stores = level.kind.has_coordinates();
     if !stores && !(level.unique && level.ordered) {
         return invalid("a level that stores no coordinates is always unique and ordered");
@@ -114,23 +97,12 @@ fn check_kind(at: usize, level: &Level, levels: &[Level]) -> Result<(), FormatEr
     Ok(())
 }
 
-fn advance(
-    progress: &mut [Progress],
-    names: &[String],
-    at: usize,
-    level: &Level,
-) -> Result<(), FormatError> {
+fn advance(progress: &mut [Progress], names: &[String], at: usize, level: &Level) -> Result<(), FormatError> {
     let expression = || show(level.expr, names);
-    let reused = |d: usize| FormatError::ReusedDimension {
-        name: names[d].clone(),
-        level: at,
-    };
+    let reused = |d: usize| FormatError::ReusedDimension { name: names[d].clone(), level: at };
     match level.expr {
         Expr::Div(_, 0) | Expr::Mod(_, 0) => {
-            return Err(FormatError::DivisorNotPositive {
-                expression: expression(),
-                level: at,
-            });
+            return Err(FormatError::DivisorNotPositive { expression: expression(), level: at });
         }
         Expr::Dim(d) => match (progress[d], level.kind) {
             (Progress::Paired(e), LevelKind::Range) => {
@@ -138,10 +110,7 @@ fn advance(
                 progress[e] = Progress::Done;
             }
             (_, LevelKind::Range) => {
-                return Err(FormatError::UnmatchedRange {
-                    expression: expression(),
-                    level: at,
-                });
+                return Err(FormatError::UnmatchedRange { expression: expression(), level: at });
             }
             (Progress::Open, _) => progress[d] = Progress::Done,
             _ => return Err(reused(d)),
@@ -154,10 +123,7 @@ fn advance(
             Progress::Divided(m) if m == n => progress[d] = Progress::Done,
             Progress::Done => return Err(reused(d)),
             _ => {
-                return Err(FormatError::UnmatchedDivision {
-                    expression: expression(),
-                    level: at,
-                });
+                return Err(FormatError::UnmatchedDivision { expression: expression(), level: at });
             }
         },
         Expr::Add(d, e) | Expr::Sub(d, e) => {

@@ -32,10 +32,7 @@ impl Pattern {
         };
         let name = first.format().name();
         if let Some(other) = blocks.iter().find(|block| block.format().name() != name) {
-            return Err(PatternError::Formats {
-                first: first.format(),
-                other: other.format(),
-            });
+            return Err(PatternError::Formats { first: first.format(), other: other.format() });
         }
         if !matches!(name, Some("CSR" | "COO")) {
             let transposed: Vec<_> = blocks.iter().map(Pattern::t).collect();
@@ -59,10 +56,7 @@ impl Pattern {
             for axis in [0, 1] {
                 let sum = shape[axis].checked_add(block.shape()[axis]);
                 let fits = sum.filter(|&sum| sum < i64::MAX as usize);
-                shape[axis] = fits.ok_or(PatternError::TooLarge {
-                    rows: shape[0],
-                    columns: shape[1],
-                })?;
+                shape[axis] = fits.ok_or(PatternError::TooLarge { rows: shape[0], columns: shape[1] })?;
             }
         }
         match name {
@@ -87,16 +81,10 @@ impl Pattern {
     /// # Errors
     /// If the shapes do not sum to that of the pattern, an entry lies outside of the blocks, or one of an earlier block stands
     /// after one of a later.
-    pub(crate) fn split(
-        &self,
-        shapes: &[[usize; 2]],
-    ) -> Result<Vec<(Self, Range<usize>)>, PatternError> {
+    pub(crate) fn split(&self, shapes: &[[usize; 2]]) -> Result<Vec<(Self, Range<usize>)>, PatternError> {
         let total = |axis| shapes.iter().fold(0usize, |sum, s| sum.saturating_add(s[axis]));
         if [total(0), total(1)] != self.shape() {
-            return Err(PatternError::BlockShapes {
-                shape: self.shape(),
-                blocks: [total(0), total(1)],
-            });
+            return Err(PatternError::BlockShapes { shape: self.shape(), blocks: [total(0), total(1)] });
         }
         // The block that each row belongs to, and where its columns lie.
         let mut block_of_row = Vec::with_capacity(self.shape()[0]);
@@ -111,12 +99,7 @@ impl Pattern {
         self.for_each_entry(|row, column, position| {
             let block = block_of_row[row];
             if !columns[block].contains(&column) || block < previous {
-                fault.get_or_insert(PatternError::OutsideBlock {
-                    position,
-                    row,
-                    column,
-                    block,
-                });
+                fault.get_or_insert(PatternError::OutsideBlock { position, row, column, block });
             }
             previous = block;
         });
@@ -145,9 +128,8 @@ impl Pattern {
             Some("CSR") => {
                 let (positions, coordinates) = self.compressed();
                 let entries = positions.get(rows.start)..positions.get(rows.end);
-                let offsets: Vec<i64> = (rows.start..=rows.end)
-                    .map(|row| (positions.get(row) - entries.start) as i64)
-                    .collect();
+                let offsets: Vec<i64> =
+                    (rows.start..=rows.end).map(|row| (positions.get(row) - entries.start) as i64).collect();
                 let local = shifted(coordinates, entries.clone(), columns.start);
                 (Self::csr(offsets, local, shape), entries)
             }
@@ -182,10 +164,7 @@ impl Pattern {
                 let columns: Vec<i64> = columns.into_iter().map(local).collect();
                 Self::coo(rows, columns, [m, width])
             };
-            Conversion {
-                pattern: pattern.expect("part of a valid pattern"),
-                gather: None,
-            }
+            Conversion { pattern: pattern.expect("part of a valid pattern"), gather: None }
         });
         made.pattern
     }

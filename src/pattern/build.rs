@@ -37,11 +37,7 @@ impl Pattern {
     /// );
     /// # Ok::<(), PatternError>(())
     /// ```
-    pub fn csr(
-        offsets: impl IntoIndices,
-        columns: impl IntoIndices,
-        shape: [usize; 2],
-    ) -> Result<Self, PatternError> {
+    pub fn csr(offsets: impl IntoIndices, columns: impl IntoIndices, shape: [usize; 2]) -> Result<Self, PatternError> {
         compressed(offsets.into_indices(), columns.into_indices(), shape, 0)
     }
 
@@ -49,11 +45,7 @@ impl Pattern {
     ///
     /// # Errors
     /// As [`csr`](Self::csr), with rows and columns exchanged.
-    pub fn csc(
-        offsets: impl IntoIndices,
-        rows: impl IntoIndices,
-        shape: [usize; 2],
-    ) -> Result<Self, PatternError> {
+    pub fn csc(offsets: impl IntoIndices, rows: impl IntoIndices, shape: [usize; 2]) -> Result<Self, PatternError> {
         compressed(offsets.into_indices(), rows.into_indices(), shape, 1)
     }
 
@@ -61,11 +53,7 @@ impl Pattern {
     ///
     /// # Errors
     /// If the buffers have different lengths, or an index is out of range.
-    pub fn coo(
-        rows: impl IntoIndices,
-        columns: impl IntoIndices,
-        shape: [usize; 2],
-    ) -> Result<Self, PatternError> {
+    pub fn coo(rows: impl IntoIndices, columns: impl IntoIndices, shape: [usize; 2]) -> Result<Self, PatternError> {
         coordinates(rows.into_indices(), columns.into_indices(), shape)
     }
 
@@ -81,22 +69,13 @@ impl Pattern {
         levels: Vec<(Option<RawIndices>, Option<RawIndices>)>,
     ) -> Result<Self, PatternError> {
         if format.rank() != 2 {
-            return Err(PatternError::Rank {
-                format: format.clone(),
-                shape: shape.to_vec(),
-            });
+            return Err(PatternError::Rank { format: format.clone(), shape: shape.to_vec() });
         }
-        let wrong = |level, reason| PatternError::Level {
-            level,
-            format: format.clone(),
-            reason,
-        };
+        let wrong = |level, reason| PatternError::Level { level, format: format.clone(), reason };
         if levels.len() != format.levels().len() {
             return Err(wrong(levels.len(), "the format has another number of levels"));
         }
-        for (at, (level, (positions, coordinates))) in
-            format.levels().iter().zip(&levels).enumerate()
-        {
+        for (at, (level, (positions, coordinates))) in format.levels().iter().zip(&levels).enumerate() {
             for (stored, given, name) in [
                 (level.kind.has_positions(), positions, "positions"),
                 (level.kind.has_coordinates(), coordinates, "coordinates"),
@@ -116,10 +95,7 @@ impl Pattern {
             let [rows, columns] = shape;
             return Ok(Self::from_levels(&format.transposed(), [columns, rows], levels)?.t());
         }
-        let mut buffers = levels
-            .into_iter()
-            .flat_map(|(positions, coordinates)| [positions, coordinates])
-            .flatten();
+        let mut buffers = levels.into_iter().flat_map(|(positions, coordinates)| [positions, coordinates]).flatten();
         let mut next = || buffers.next().expect("presence was checked");
         let pattern = match format.name() {
             Some("CSR") => compressed(next(), next(), shape, 0)?,
@@ -131,18 +107,12 @@ impl Pattern {
                     return Err(wrong(0, "the positions of a root level are [0, entries]"));
                 }
                 if positions.get(1) != entries as i128 {
-                    return Err(PatternError::LastOffset {
-                        axis: Axis::Row,
-                        value: positions.get(1),
-                        entries,
-                    });
+                    return Err(PatternError::LastOffset { axis: Axis::Row, value: positions.get(1), entries });
                 }
                 coordinates(rows, next(), shape)?
             }
             _ => {
-                return Err(PatternError::Unsupported {
-                    format: format.clone(),
-                });
+                return Err(PatternError::Unsupported { format: format.clone() });
             }
         };
         pattern.keeps_promises(format)
@@ -157,21 +127,11 @@ impl Pattern {
         };
         if format.is_ordered() && !found.is_ordered() {
             let (position, row, column, format) = breaks(scan(&self).unordered_at);
-            return Err(PatternError::Unordered {
-                position,
-                row,
-                column,
-                format,
-            });
+            return Err(PatternError::Unordered { position, row, column, format });
         }
         if format.is_unique() && !found.is_unique() {
             let (position, row, column, format) = breaks(scan(&self).duplicate_at);
-            return Err(PatternError::Duplicate {
-                position,
-                row,
-                column,
-                format,
-            });
+            return Err(PatternError::Duplicate { position, row, column, format });
         }
         Ok(self)
     }
@@ -180,39 +140,22 @@ impl Pattern {
 /// The narrowest width for these sizes.
 fn width_for(shape: [usize; 2], entries: usize) -> IndexWidth {
     let largest = shape[0].max(shape[1]).max(entries);
-    if largest <= i32::MAX as usize {
-        IndexWidth::I32
-    } else {
-        IndexWidth::I64
-    }
+    if largest <= i32::MAX as usize { IndexWidth::I32 } else { IndexWidth::I64 }
 }
 
 fn check_shape(shape: [usize; 2]) -> Result<(), PatternError> {
     // Rows and columns are counted in i64 on every device; one is kept free for the offsets' length.
     if shape.iter().any(|&n| n >= i64::MAX as usize) {
-        return Err(PatternError::TooLarge {
-            rows: shape[0],
-            columns: shape[1],
-        });
+        return Err(PatternError::TooLarge { rows: shape[0], columns: shape[1] });
     }
     Ok(())
 }
 
-fn out_of_range(
-    axis: Axis,
-    shape: [usize; 2],
-    indices: &RawIndices,
-) -> Option<(usize, PatternError)> {
+fn out_of_range(axis: Axis, shape: [usize; 2], indices: &RawIndices) -> Option<(usize, PatternError)> {
     let bound = shape[axis as usize];
     let position = indices.position(|i| i < 0 || i as u64 >= bound as u64)?;
-    let error = PatternError::IndexOutOfRange {
-        axis,
-        position,
-        value: indices.get(position),
-        bound,
-        shape,
-        group: None,
-    };
+    let error =
+        PatternError::IndexOutOfRange { axis, position, value: indices.get(position), bound, shape, group: None };
     Some((position, error))
 }
 
@@ -223,17 +166,11 @@ fn compressed(
     outer: usize,
 ) -> Result<Pattern, PatternError> {
     check_shape(shape)?;
-    let (outer_axis, inner_axis) = if outer == 0 {
-        (Axis::Row, Axis::Column)
-    } else {
-        (Axis::Column, Axis::Row)
-    };
+    let (outer_axis, inner_axis) = if outer == 0 { (Axis::Row, Axis::Column) } else { (Axis::Column, Axis::Row) };
     check_offsets(&offsets, shape[outer], inner.len(), outer_axis)?;
     if let Some((position, mut error)) = out_of_range(inner_axis, shape, &inner) {
         if let PatternError::IndexOutOfRange { group, .. } = &mut error {
-            let at = (0..shape[outer])
-                .rfind(|&i| offsets.get(i) <= position as i128)
-                .expect("offsets start at 0");
+            let at = (0..shape[outer]).rfind(|&i| offsets.get(i) <= position as i128).expect("offsets start at 0");
             *group = Some((at, offsets.get(at) as usize, offsets.get(at + 1) as usize));
         }
         return Err(error);
@@ -248,41 +185,22 @@ fn compressed(
             inner.len(),
             vec![
                 LevelStorage::default(),
-                LevelStorage {
-                    positions: Some(offsets.clone()),
-                    coordinates: Some(inner.clone()),
-                },
+                LevelStorage { positions: Some(offsets.clone()), coordinates: Some(inner.clone()) },
             ],
         )
     };
     let pattern = build(false, false);
     let found = scan(&pattern);
-    Ok(if found.unique || found.ordered {
-        build(found.unique, found.ordered)
-    } else {
-        pattern
-    })
+    Ok(if found.unique || found.ordered { build(found.unique, found.ordered) } else { pattern })
 }
 
-fn check_offsets(
-    offsets: &RawIndices,
-    count: usize,
-    entries: usize,
-    axis: Axis,
-) -> Result<(), PatternError> {
+fn check_offsets(offsets: &RawIndices, count: usize, entries: usize, axis: Axis) -> Result<(), PatternError> {
     // `count + 1` may not wrap for a shape that check_shape has passed.
     if offsets.len() != count + 1 {
-        return Err(PatternError::OffsetsLength {
-            axis,
-            found: offsets.len(),
-            count,
-        });
+        return Err(PatternError::OffsetsLength { axis, found: offsets.len(), count });
     }
     if offsets.get(0) != 0 {
-        return Err(PatternError::FirstOffset {
-            axis,
-            value: offsets.get(0),
-        });
+        return Err(PatternError::FirstOffset { axis, value: offsets.get(0) });
     }
     let previous = Cell::new(0);
     if let Some(position) = offsets.position(|value| value < previous.replace(value)) {
@@ -294,20 +212,12 @@ fn check_offsets(
         });
     }
     if offsets.get(count) != entries as i128 {
-        return Err(PatternError::LastOffset {
-            axis,
-            value: offsets.get(count),
-            entries,
-        });
+        return Err(PatternError::LastOffset { axis, value: offsets.get(count), entries });
     }
     Ok(())
 }
 
-fn coordinates(
-    rows: RawIndices,
-    columns: RawIndices,
-    shape: [usize; 2],
-) -> Result<Pattern, PatternError> {
+fn coordinates(rows: RawIndices, columns: RawIndices, shape: [usize; 2]) -> Result<Pattern, PatternError> {
     check_shape(shape)?;
     if rows.len() != columns.len() {
         return Err(PatternError::Lengths {
@@ -317,10 +227,7 @@ fn coordinates(
             second_length: columns.len(),
         });
     }
-    let faults = [
-        out_of_range(Axis::Row, shape, &rows),
-        out_of_range(Axis::Column, shape, &columns),
-    ];
+    let faults = [out_of_range(Axis::Row, shape, &rows), out_of_range(Axis::Column, shape, &columns)];
     if let Some((_, error)) = faults.into_iter().flatten().min_by_key(|fault| fault.0) {
         return Err(error);
     }
@@ -335,14 +242,8 @@ fn coordinates(
             shape,
             entries,
             vec![
-                LevelStorage {
-                    positions: Some(positions),
-                    coordinates: Some(rows.clone()),
-                },
-                LevelStorage {
-                    positions: None,
-                    coordinates: Some(columns.clone()),
-                },
+                LevelStorage { positions: Some(positions), coordinates: Some(rows.clone()) },
+                LevelStorage { positions: None, coordinates: Some(columns.clone()) },
             ],
         )
     };
@@ -353,12 +254,7 @@ fn coordinates(
 /// Order and uniqueness in storage order. Ordered entries are compared with their predecessor; others are marked
 /// per row of the row-ordered view.
 fn scan(pattern: &Pattern) -> Found {
-    let mut found = Found {
-        unique: true,
-        ordered: true,
-        duplicate_at: 0,
-        unordered_at: 0,
-    };
+    let mut found = Found { unique: true, ordered: true, duplicate_at: 0, unordered_at: 0 };
     // In CSC the outer coordinate is the column: compare in the order of the levels.
     let by_column = pattern.inner.format.name() == Some("CSC");
     let mut previous = None;
@@ -390,11 +286,7 @@ fn first_duplicate(pattern: &Pattern) -> Option<usize> {
     let mut keyed = Vec::with_capacity(pattern.nnz());
     pattern.for_each_entry(|row, column, entry| keyed.push((row, column, entry)));
     keyed.sort_unstable();
-    keyed
-        .windows(2)
-        .filter(|pair| (pair[0].0, pair[0].1) == (pair[1].0, pair[1].1))
-        .map(|pair| pair[1].2)
-        .min()
+    keyed.windows(2).filter(|pair| (pair[0].0, pair[0].1) == (pair[1].0, pair[1].1)).map(|pair| pair[1].2).min()
 }
 
 /// Takes buffers that hold by construction, without a scan.
@@ -410,12 +302,6 @@ pub(super) fn trusted_csr(
         TensorFormat::compressed(0, 1, unique, ordered),
         shape,
         entries,
-        vec![
-            LevelStorage::default(),
-            LevelStorage {
-                positions: Some(offsets),
-                coordinates: Some(columns),
-            },
-        ],
+        vec![LevelStorage::default(), LevelStorage { positions: Some(offsets), coordinates: Some(columns) }],
     )
 }

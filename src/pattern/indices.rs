@@ -83,12 +83,8 @@ impl Indices {
     /// The same indices in another width; the caller has checked that they fit.
     pub(crate) fn to_width(&self, width: IndexWidth) -> Self {
         match (self, width) {
-            (Indices::I32(b), IndexWidth::I64) => {
-                Indices::I64(Arc::new(b.iter().map(|&i| i.into()).collect()))
-            }
-            (Indices::I64(b), IndexWidth::I32) => {
-                Indices::I32(Arc::new(b.iter().map(|&i| i as i32).collect()))
-            }
+            (Indices::I32(b), IndexWidth::I64) => Indices::I64(Arc::new(b.iter().map(|&i| i.into()).collect())),
+            (Indices::I64(b), IndexWidth::I32) => Indices::I32(Arc::new(b.iter().map(|&i| i as i32).collect())),
             _ => self.clone(),
         }
     }
@@ -164,12 +160,8 @@ impl RawIndices {
         match (self, width) {
             (RawIndices::I32(b), IndexWidth::I32) => Indices::I32(Arc::new(b)),
             (RawIndices::I64(b), IndexWidth::I64) => Indices::I64(Arc::new(b)),
-            (RawIndices::I32(b), IndexWidth::I64) => {
-                Indices::I64(Arc::new(b.into_iter().map(i64::from).collect()))
-            }
-            (RawIndices::I64(b), IndexWidth::I32) => {
-                Indices::I32(Arc::new(b.into_iter().map(|i| i as i32).collect()))
-            }
+            (RawIndices::I32(b), IndexWidth::I64) => Indices::I64(Arc::new(b.into_iter().map(i64::from).collect())),
+            (RawIndices::I64(b), IndexWidth::I32) => Indices::I32(Arc::new(b.into_iter().map(|i| i as i32).collect())),
         }
     }
 }

@@ -12,9 +12,9 @@ pub use indices::{IndexWidth, Indices, IntoIndices, RawIndices};
 pub use plan::{Conversion, MemoryUsage};
 pub(crate) use rows::{Index, Rows, Slot};
 
+pub(crate) use self::serde::assemble;
 pub(crate) use indices::with_indices;
 pub(crate) use plan::{RowView, of_view, with_rows};
-pub(crate) use self::serde::assemble;
 
 use crate::error::PatternError;
 use crate::format::TensorFormat;
@@ -91,11 +91,7 @@ impl Inner {
 
     /// Offsets and indices of CSR or CSC.
     fn compressed_buffers(&self) -> (&Indices, &Indices) {
-        let LevelStorage {
-            positions: Some(positions),
-            coordinates: Some(coordinates),
-        } = &self.levels[1]
-        else {
+        let LevelStorage { positions: Some(positions), coordinates: Some(coordinates) } = &self.levels[1] else {
             unreachable!("the second level of CSR and CSC is compressed")
         };
         (positions, coordinates)
@@ -104,22 +100,8 @@ impl Inner {
 
 impl Pattern {
     /// Takes buffers that were checked.
-    fn unchecked(
-        format: TensorFormat,
-        shape: [usize; 2],
-        stored: usize,
-        levels: Vec<LevelStorage>,
-    ) -> Self {
-        Self {
-            inner: Arc::new(Inner {
-                format,
-                shape,
-                stored,
-                levels,
-                plans: Plans::default(),
-            }),
-            transposed: false,
-        }
+    fn unchecked(format: TensorFormat, shape: [usize; 2], stored: usize, levels: Vec<LevelStorage>) -> Self {
+        Self { inner: Arc::new(Inner { format, shape, stored, levels, plans: Plans::default() }), transposed: false }
     }
 
     /// The identity's pattern, n x n, in CSR.
@@ -128,10 +110,7 @@ impl Pattern {
     /// If `n` is beyond what indices can count.
     pub fn eye(n: usize) -> Result<Self, PatternError> {
         if n >= i64::MAX as usize {
-            return Err(PatternError::TooLarge {
-                rows: n,
-                columns: n,
-            });
+            return Err(PatternError::TooLarge { rows: n, columns: n });
         }
         let offsets = RawIndices::I64((0..=n as i64).collect());
         let columns = RawIndices::I64((0..n as i64).collect());
@@ -151,11 +130,7 @@ impl Pattern {
     /// Rows and columns.
     pub fn shape(&self) -> [usize; 2] {
         let [rows, columns] = self.inner.shape;
-        if self.transposed {
-            [columns, rows]
-        } else {
-            [rows, columns]
-        }
+        if self.transposed { [columns, rows] } else { [rows, columns] }
     }
 
     /// The number of stored entries, explicit zeros and duplicates included: the length of the values.
@@ -165,11 +140,7 @@ impl Pattern {
 
     /// The format, with the properties (ordered, unique) that the entries were found to have.
     pub fn format(&self) -> TensorFormat {
-        if self.transposed {
-            self.inner.format.transposed()
-        } else {
-            self.inner.format.clone()
-        }
+        if self.transposed { self.inner.format.transposed() } else { self.inner.format.clone() }
     }
 
     /// The buffers of each level of the [`format`](Self::format).
@@ -217,28 +188,17 @@ impl Pattern {
             }
         }
         let change = |buffer: &Option<Indices>| buffer.as_ref().map(|b| b.to_width(width));
-        let levels = self.levels().iter().map(|level| LevelStorage {
-            positions: change(&level.positions),
-            coordinates: change(&level.coordinates),
-        });
-        let Inner {
-            format,
-            shape,
-            stored,
-            ..
-        } = &*self.inner;
-        Ok(Self {
-            transposed: self.transposed,
-            ..Self::unchecked(format.clone(), *shape, *stored, levels.collect())
-        })
+        let levels = self
+            .levels()
+            .iter()
+            .map(|level| LevelStorage { positions: change(&level.positions), coordinates: change(&level.coordinates) });
+        let Inner { format, shape, stored, .. } = &*self.inner;
+        Ok(Self { transposed: self.transposed, ..Self::unchecked(format.clone(), *shape, *stored, levels.collect()) })
     }
 
     /// The transposed matrix in the same buffers: CSR becomes CSC, and the plans are shared.
     pub fn t(&self) -> Self {
-        Self {
-            inner: self.inner.clone(),
-            transposed: !self.transposed,
-        }
+        Self { inner: self.inner.clone(), transposed: !self.transposed }
     }
 
     /// Whether both store the same entries in the same order and format: their values can be exchanged.

@@ -76,10 +76,7 @@ pub struct MemoryUsage {
 
 impl Conversion {
     fn t(self) -> Self {
-        Self {
-            pattern: self.pattern.t(),
-            ..self
-        }
+        Self { pattern: self.pattern.t(), ..self }
     }
 }
 
@@ -168,11 +165,7 @@ impl Pattern {
     /// The row-ordered view, made on first use.
     pub(crate) fn rows(&self) -> &RowView {
         let plans = &self.inner.plans;
-        let view = if self.transposed {
-            &plans.by_columns
-        } else {
-            &plans.by_rows
-        };
+        let view = if self.transposed { &plans.by_columns } else { &plans.by_rows };
         view.get_or_init(|| match self.index_width() {
             IndexWidth::I32 => RowView::I32(self.build_rows()),
             IndexWidth::I64 => RowView::I64(self.build_rows()),
@@ -198,13 +191,7 @@ impl Pattern {
     /// The view of a compressed pattern along its offsets: its own buffers.
     fn borrow_rows<I: Buffer>(&self, n_cols: usize) -> Rows<I> {
         let (positions, coordinates) = self.inner.compressed_buffers();
-        Rows::new(
-            I::share(positions),
-            I::share(coordinates),
-            Slot::Identity,
-            n_cols,
-            self.nnz(),
-        )
+        Rows::new(I::share(positions), I::share(coordinates), Slot::Identity, n_cols, self.nnz())
     }
 
     /// Whether entries are stored with rows ascending, whatever their columns.
@@ -239,13 +226,7 @@ impl Pattern {
             columns[at] = I::of(column);
             slots[at] = I::of(entry);
         });
-        Rows::new(
-            Arc::new(offsets),
-            Arc::new(columns),
-            Slot::Map(Arc::new(slots)),
-            n_cols,
-            self.nnz(),
-        )
+        Rows::new(Arc::new(offsets), Arc::new(columns), Slot::Map(Arc::new(slots)), n_cols, self.nnz())
     }
 
     /// In CSR: rows ascending, and the order of storage within a row.
@@ -344,10 +325,7 @@ impl Pattern {
     }
 
     fn unchanged(&self) -> Conversion {
-        Conversion {
-            pattern: self.clone(),
-            gather: None,
-        }
+        Conversion { pattern: self.clone(), gather: None }
     }
 
     /// The gather of values into the order of a view, `None` for the identity.
@@ -356,13 +334,7 @@ impl Pattern {
             return None;
         };
         let offsets: Vec<I> = (0..=map.len()).map(I::of).collect();
-        Some(trusted_csr(
-            I::to_indices(&Arc::new(offsets)),
-            I::to_indices(map),
-            [map.len(), self.nnz()],
-            true,
-            true,
-        ))
+        Some(trusted_csr(I::to_indices(&Arc::new(offsets)), I::to_indices(map), [map.len(), self.nnz()], true, true))
     }
 
     /// A conversion from the cache, or made and kept. Never one that shares the buffers, which would keep itself alive.
@@ -456,9 +428,9 @@ impl Pattern {
         #[cfg(feature = "cube")]
         let device: usize = self.converted().iter().map(|pattern| pattern.memory_usage().device).sum();
         let conversions = plans.conversions.lock().unwrap_or_else(PoisonError::into_inner);
-        let converted = conversions.iter().map(|(_, conversion)| {
-            indices(&conversion.pattern) + conversion.gather.as_ref().map_or(0, indices)
-        });
+        let converted = conversions
+            .iter()
+            .map(|(_, conversion)| indices(&conversion.pattern) + conversion.gather.as_ref().map_or(0, indices));
         MemoryUsage {
             indices: indices(self),
             plans: views + converted.sum::<usize>(),

@@ -75,14 +75,7 @@ impl<I: Index> Rows<I> {
         n_slots: usize,
     ) -> Self {
         let chunks = Arc::new(chunks(&offsets));
-        Self {
-            offsets,
-            columns,
-            slots,
-            n_cols,
-            n_slots,
-            chunks,
-        }
+        Self { offsets, columns, slots, n_cols, n_slots, chunks }
     }
 
     /// The number of rows.

@@ -133,14 +133,8 @@ impl<'de> Deserialize<'de> for Pattern {
             }
         };
         let levels = read.levels.into_iter().map(|level| {
-            let ReadLevel {
-                positions,
-                coordinates,
-            } = level;
-            (
-                positions.map(RawIndices::I64),
-                coordinates.map(RawIndices::I64),
-            )
+            let ReadLevel { positions, coordinates } = level;
+            (positions.map(RawIndices::I64), coordinates.map(RawIndices::I64))
         });
         assemble(read.format, read.shape, levels.collect(), width).map_err(De::Error::custom)
     }

@@ -40,11 +40,7 @@ impl SparseTensor<3> {
         };
         for (item, tensor) in items.iter().enumerate() {
             if tensor.shape() != first.shape() {
-                return Err(TensorError::ItemShape {
-                    item,
-                    shape: tensor.shape(),
-                    first: first.shape(),
-                });
+                return Err(TensorError::ItemShape { item, shape: tensor.shape(), first: first.shape() });
             }
         }
         let [m, n] = first.shape();
@@ -69,10 +65,7 @@ impl SparseTensor<3> {
     pub fn shared(pattern: &Pattern, values: Tensor<2>) -> Result<Self, TensorError> {
         let [items, length] = values.dims();
         if length != pattern.nnz() {
-            return Err(TensorError::ValuesLength {
-                values: length,
-                stored: pattern.nnz(),
-            });
+            return Err(TensorError::ValuesLength { values: length, stored: pattern.nnz() });
         }
         let [m, n] = pattern.shape();
         let values = reshape(values, [items * length]);
@@ -106,11 +99,7 @@ impl SparseTensor<3> {
             .into());
         }
         if let Some(position) = batch.position(|b| b < 0 || b as u64 >= items as u64) {
-            return Err(TensorError::BatchIndex {
-                position,
-                value: batch.get(position),
-                items,
-            });
+            return Err(TensorError::BatchIndex { position, value: batch.get(position), items });
         }
         let (mut rows, mut columns) = item.coordinates();
         for entry in 0..rows.len() {
@@ -134,10 +123,7 @@ impl SparseTensor<3> {
     ///
     /// # Errors
     /// If it does not divide into equal blocks, an entry lies outside of them, or entries don't stand block by block.
-    pub fn from_block_diagonal(
-        matrix: SparseTensor<2>,
-        items: usize,
-    ) -> Result<Self, TensorError> {
+    pub fn from_block_diagonal(matrix: SparseTensor<2>, items: usize) -> Result<Self, TensorError> {
         let shape = matrix.shape();
         if items == 0 || shape.iter().any(|size| size % items != 0) {
             return Err(TensorError::Items { items, shape });
@@ -154,11 +140,7 @@ impl SparseTensor<3> {
 
     /// From a block-diagonal pattern of so many equal blocks, and its values.
     pub(crate) fn from_blocks(shape: [usize; 3], pattern: Pattern, values: Tensor<1>) -> Self {
-        Self {
-            pattern,
-            shape,
-            values,
-        }
+        Self { pattern, shape, values }
     }
 
     /// The batch as one matrix with the items along its diagonal, in the same values.
@@ -173,10 +155,7 @@ impl SparseTensor<3> {
     #[track_caller]
     pub fn item(&self, item: usize) -> SparseTensor<2> {
         let [items, m, n] = self.shape;
-        assert!(
-            item < items,
-            "item {item} of a batch of shape {items}x{m}x{n}"
-        );
+        assert!(item < items, "item {item} of a batch of shape {items}x{m}x{n}");
         let (pattern, entries) = self.pattern.item(item, items);
         let values = part(&self.values, entries);
         SparseTensor::from_checked(pattern, values)
@@ -220,9 +199,7 @@ impl SparseTensor<3> {
     ///
     /// # Errors
     /// If reading fails.
-    pub fn triplets(
-        &self,
-    ) -> Result<impl ExactSizeIterator<Item = (usize, usize, usize, f64)>, TensorError> {
+    pub fn triplets(&self) -> Result<impl ExactSizeIterator<Item = (usize, usize, usize, f64)>, TensorError> {
         let [_, m, n] = self.shape;
         let (rows, columns) = self.pattern.coordinates();
         let values = read(self.values.clone())?;
@@ -241,9 +218,7 @@ impl SparseTensor<2> {
         let Some(first) = blocks.first() else {
             return Err(TensorError::NoItems);
         };
-        let check = Check {
-            op: "block_diagonal",
-        };
+        let check = Check { op: "block_diagonal" };
         let operand = |block: &Self| Operand::sparse(&block.shape(), block.values());
         for block in blocks {
             check.compatible(&operand(first), &operand(block))?;

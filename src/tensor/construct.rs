@@ -64,11 +64,7 @@ where
 }
 impl IntoValues for Tensor<1> {
     fn into_values(self, device: &Device) -> Tensor<1> {
-        if self.device() == *device {
-            self
-        } else {
-            self.to_device(device)
-        }
+        if self.device() == *device { self } else { self.to_device(device) }
     }
 }
 

@@ -76,9 +76,7 @@ impl Pattern {
             false => (rows as f64 / columns as f64 * across as f64 / 2.0).ceil() as usize,
         }
         .clamp(1, rows.min(2 * width));
-        let block = |index: usize, of: usize, into: usize| {
-            (index as u128 * into as u128 / of as u128) as usize
-        };
+        let block = |index: usize, of: usize, into: usize| (index as u128 * into as u128 / of as u128) as usize;
         let mut counts = vec![0usize; across * down];
         self.for_each_entry(|row, column, _| {
             counts[block(row, rows, down) * across + block(column, columns, across)] += 1;

@@ -11,6 +11,7 @@ pub use param::SparseParam;
 
 use crate::backend::check::{device_name, supported};
 use crate::error::TensorError;
+use crate::ops::gather::gather;
 use crate::pattern::Pattern;
 use burn::backend::{Dispatch, ops::FloatTensorOps};
 use burn::tensor::{DType, Device, FloatDType, Gradients, Tensor};
@@ -48,27 +49,17 @@ impl SparseTensor<2> {
     pub fn new(pattern: Pattern, values: Tensor<1>) -> Result<Self, TensorError> {
         let length = values.dims()[0];
         if length != pattern.nnz() {
-            return Err(TensorError::ValuesLength {
-                values: length,
-                stored: pattern.nnz(),
-            });
+            return Err(TensorError::ValuesLength { values: length, stored: pattern.nnz() });
         }
         if !supported(values.dtype(), &values.device()) {
-            return Err(TensorError::DType {
-                dtype: values.dtype(),
-                device: device_name(&values.device()),
-            });
+            return Err(TensorError::DType { dtype: values.dtype(), device: device_name(&values.device()) });
         }
         Ok(Self::from_checked(pattern, values))
     }
 
     /// From parts that fit.
     pub(crate) fn from_checked(pattern: Pattern, values: Tensor<1>) -> Self {
-        Self {
-            shape: pattern.shape(),
-            pattern,
-            values,
-        }
+        Self { shape: pattern.shape(), pattern, values }
     }
 
     /// The value at a position, duplicates summed; `None` where nothing is stored. Reads back from the device.
@@ -81,12 +72,11 @@ impl SparseTensor<2> {
             return Err(TensorError::Position { row, column, shape });
         }
         let slots = self.pattern.slots_at(row, column);
-        let mut sum = None;
-        for slot in slots {
-            let value = read(self.values.clone().slice([slot..slot + 1]))?;
-            *sum.get_or_insert(0.0) += value[0];
+        if slots.is_empty() {
+            return Ok(None);
         }
-        Ok(sum)
+        let select = Pattern::csr([0, slots.len()], slots, [1, self.nnz()])?;
+        Ok(read(gather(&select, self.values.clone()))?.first().copied())
     }
 
     /// All stored entries as (row, column, value), in the order of the values. Reads back from the device.
@@ -102,9 +92,7 @@ impl SparseTensor<2> {
     /// assert_eq!(entries, [(0, 1, 3.0), (1, 0, 4.0)]);
     /// # Ok::<(), TensorError>(())
     /// ```
-    pub fn triplets(
-        &self,
-    ) -> Result<impl ExactSizeIterator<Item = (usize, usize, f64)>, TensorError> {
+    pub fn triplets(&self) -> Result<impl ExactSizeIterator<Item = (usize, usize, f64)>, TensorError> {
         let (rows, columns) = self.pattern.coordinates();
         let values = read(self.values.clone())?;
         let entries = rows.into_iter().zip(columns).zip(values);
@@ -114,32 +102,20 @@ impl SparseTensor<2> {
 
 /// The elements of a vector, in f64, on the host.
 pub(crate) fn read(values: Tensor<1>) -> Result<Vec<f64>, TensorError> {
-    let data = values.try_into_data().map_err(|error| TensorError::Read {
-        reason: format!("{error:?}"),
-    })?;
+    let data = values.try_into_data().map_err(|error| TensorError::Read { reason: format!("{error:?}") })?;
     Ok(data.iter::<f64>().collect())
 }
 
 /// A tensor in another shape of as many elements. Burn's own reshape takes a 0 for "as before", here it is nothing.
-pub(crate) fn reshape<const A: usize, const B: usize>(
-    tensor: Tensor<A>,
-    shape: [usize; B],
-) -> Tensor<B> {
+pub(crate) fn reshape<const A: usize, const B: usize>(tensor: Tensor<A>, shape: [usize; B]) -> Tensor<B> {
     debug_assert_eq!(tensor.shape().num_elements(), shape.iter().product::<usize>());
-    Tensor::from_dispatch(<Dispatch as FloatTensorOps<Dispatch>>::float_reshape(
-        tensor.into_dispatch(),
-        shape.into(),
-    ))
+    Tensor::from_dispatch(<Dispatch as FloatTensorOps<Dispatch>>::float_reshape(tensor.into_dispatch(), shape.into()))
 }
 
 impl<const D: usize> SparseTensor<D> {
     /// With another pattern of the same shape, and its values.
     pub(crate) fn rebuilt(&self, pattern: Pattern, values: Tensor<1>) -> Self {
-        Self {
-            pattern,
-            shape: self.shape,
-            values,
-        }
+        Self { pattern, shape: self.shape, values }
     }
 
     /// Rows and columns; of a batch, items, rows and columns.
@@ -151,11 +127,7 @@ impl<const D: usize> SparseTensor<D> {
     pub fn t(&self) -> Self {
         let mut shape = self.shape;
         shape.swap(D - 2, D - 1);
-        Self {
-            pattern: self.pattern.t(),
-            shape,
-            values: self.values.clone(),
-        }
+        Self { pattern: self.pattern.t(), shape, values: self.values.clone() }
     }
 
     /// Where values are stored. Of a batch: the pattern of the block-diagonal matrix of its items.
@@ -195,10 +167,7 @@ impl<const D: usize> SparseTensor<D> {
     pub fn with_values(&self, values: Tensor<1>) -> Result<Self, TensorError> {
         let (length, stored) = (values.dims()[0], self.nnz());
         if length != stored {
-            return Err(TensorError::ValuesLength {
-                values: length,
-                stored,
-            });
+            return Err(TensorError::ValuesLength { values: length, stored });
         }
         Ok(self.rebuilt(self.pattern.clone(), values))
     }
@@ -211,8 +180,7 @@ impl<const D: usize> SparseTensor<D> {
     #[track_caller]
     pub fn map_values(&self, map: impl FnOnce(Tensor<1>) -> Tensor<1>) -> Self {
         let values = map(self.values.clone());
-        self.with_values(values)
-            .unwrap_or_else(|error| panic!("map_values: {error}"))
+        self.with_values(values).unwrap_or_else(|error| panic!("map_values: {error}"))
     }
 
     /// Whether values and gradients of the two can be exchanged: the same entries in the same order and format.
@@ -231,10 +199,7 @@ impl<const D: usize> SparseTensor<D> {
             "require_grad needs a device with autodiff, and {:?} has none: create the tensor on `device.autodiff()`",
             self.device()
         );
-        Self {
-            values: self.values.require_grad(),
-            ..self
-        }
+        Self { values: self.values.require_grad(), ..self }
     }
 
     /// The gradient of the values, at this pattern. `None` if they were not tracked or had no part in the loss.
@@ -245,10 +210,7 @@ impl<const D: usize> SparseTensor<D> {
 
     /// The same numbers, cut off from the graph.
     pub fn detach(self) -> Self {
-        Self {
-            values: self.values.detach(),
-            ..self
-        }
+        Self { values: self.values.detach(), ..self }
     }
 
     /// The values in another floating-point type.
@@ -258,22 +220,12 @@ impl<const D: usize> SparseTensor<D> {
     #[track_caller]
     pub fn cast(self, dtype: FloatDType) -> Self {
         let device = self.device();
-        assert!(
-            supported(dtype.into(), &device),
-            "cast: {dtype:?} is not supported on {}",
-            device_name(&device)
-        );
-        Self {
-            values: self.values.cast(dtype),
-            ..self
-        }
+        assert!(supported(dtype.into(), &device), "cast: {dtype:?} is not supported on {}", device_name(&device));
+        Self { values: self.values.cast(dtype), ..self }
     }
 
     /// The values on another device; the pattern's buffers follow on first use.
     pub fn to_device(self, device: &Device) -> Self {
-        Self {
-            values: self.values.to_device(device),
-            ..self
-        }
+        Self { values: self.values.to_device(device), ..self }
     }
 }

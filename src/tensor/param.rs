@@ -6,8 +6,7 @@ use super::SparseTensor;
 use crate::backend::check::{device_name, supported};
 use crate::pattern::Pattern;
 use burn::module::{
-    Content, Devices, Module, ModuleDisplay, ModuleDisplayDefault, ModuleMapper, ModuleVisitor,
-    Param, ParamId,
+    Content, Devices, Module, ModuleDisplay, ModuleDisplayDefault, ModuleMapper, ModuleVisitor, Param, ParamId,
 };
 use burn::tensor::{DType, Device, Gradients, Tensor};
 use record::{Mapped, Place, Structure};
@@ -105,15 +104,8 @@ impl<const D: usize> SparseParam<D> {
     /// # Ok::<(), TensorError>(())
     /// ```
     pub fn new(tensor: SparseTensor<D>) -> Self {
-        let SparseTensor {
-            pattern,
-            shape,
-            values,
-        } = tensor;
-        Self {
-            structure: Structure { pattern, shape },
-            values: Param::from_tensor(values.detach()),
-        }
+        let SparseTensor { pattern, shape, values } = tensor;
+        Self { structure: Structure { pattern, shape }, values: Param::from_tensor(values.detach()) }
     }
 
     /// The tensor, whose values are the parameter: what is computed with it has gradients for [`grad`](Self::grad) and for
@@ -136,11 +128,7 @@ impl<const D: usize> SparseParam<D> {
 
     /// The tensor with such values, of which there are as many as the pattern stores.
     fn with(&self, values: Tensor<1>) -> SparseTensor<D> {
-        SparseTensor {
-            pattern: self.structure.pattern.clone(),
-            shape: self.structure.shape,
-            values,
-        }
+        SparseTensor { pattern: self.structure.pattern.clone(), shape: self.structure.shape, values }
     }
 
     /// Where values are stored. Of a batch: the pattern of the block-diagonal matrix of its items.
@@ -209,21 +197,14 @@ impl<const D: usize> SparseParam<D> {
         let trains = trains(&self.values);
         let untracked = |values: Tensor<1>| values.detach().set_require_grad(false);
         let tensor = self.val().map_values(untracked);
-        let SparseTensor {
-            pattern,
-            shape,
-            values,
-        } = map(tensor);
+        let SparseTensor { pattern, shape, values } = map(tensor);
         let new = Structure { pattern, shape };
         // The old one of two equal ones: it has the plans.
         let (structure, id) = match new == self.structure {
             true => (self.structure, self.values.id),
             false => (new, ParamId::new()),
         };
-        Self {
-            structure,
-            values: Param::initialized(id, values.detach()).set_require_grad(trains),
-        }
+        Self { structure, values: Param::initialized(id, values.detach()).set_require_grad(trains) }
     }
 
     /// Replaces pattern and values, as [`map`](Self::map) does.
@@ -291,15 +272,9 @@ impl<const D: usize> Module for SparseParam<D> {
                 if !new.is_initialized() || new.lazy_shape().num_elements() != stored {
                     return Self { structure, values };
                 }
-                Self {
-                    structure: loaded,
-                    values: new,
-                }
+                Self { structure: loaded, values: new }
             }
-            _ => Self {
-                structure,
-                values: Module::map(values, mapper),
-            },
+            _ => Self { structure, values: Module::map(values, mapper) },
         };
         let (found, stored) = (mapped.values.lazy_shape().num_elements(), mapped.nnz());
         assert!(
@@ -317,38 +292,23 @@ impl<const D: usize> Module for SparseParam<D> {
     }
 
     fn to_device(self, device: &Device) -> Self {
-        Self {
-            values: Module::to_device(self.values, device),
-            ..self
-        }
+        Self { values: Module::to_device(self.values, device), ..self }
     }
 
     fn fork(self, device: &Device) -> Self {
-        Self {
-            values: self.values.fork(device),
-            ..self
-        }
+        Self { values: self.values.fork(device), ..self }
     }
 
     fn valid(&self) -> Self {
-        Self {
-            values: self.values.valid(),
-            structure: self.structure.clone(),
-        }
+        Self { values: self.values.valid(), structure: self.structure.clone() }
     }
 
     fn train(self) -> Self {
-        Self {
-            values: self.values.train(),
-            ..self
-        }
+        Self { values: self.values.train(), ..self }
     }
 
     fn materialize(self) -> Self {
-        Self {
-            values: self.values.materialize(),
-            ..self
-        }
+        Self { values: self.values.materialize(), ..self }
     }
 }
 
@@ -361,11 +321,7 @@ impl<const D: usize> ModuleDisplayDefault for SparseParam<D> {
         let (shape, nnz) = (self.shape(), self.nnz());
         let format = self.pattern().format();
         let format = format.name().map_or(format.to_string(), String::from);
-        content
-            .add_formatted(&format!(
-                "SparseParam {{shape: {shape:?}, nnz: {nnz}, format: {format}{id}}}"
-            ))
-            .optional()
+        content.add_formatted(&format!("SparseParam {{shape: {shape:?}, nnz: {nnz}, format: {format}{id}}}")).optional()
     }
 }
 

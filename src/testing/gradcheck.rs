@@ -93,23 +93,13 @@ pub fn gradcheck(
         weighted.sum()
     };
 
-    let tracked: Vec<_> = tensors(inputs, &device.clone().autodiff())
-        .into_iter()
-        .map(Tensor::require_grad)
-        .collect();
+    let tracked: Vec<_> = tensors(inputs, &device.clone().autodiff()).into_iter().map(Tensor::require_grad).collect();
     let output = function(&tracked);
     let weights: Vec<f64> = (0..output.dims()[0]).map(weight).collect();
     let weights = tensors(&[weights], &output.device()).remove(0);
     let grads = (output * weights).sum().backward();
 
-    let mut worst = GradcheckReport {
-        max_error: 0.0,
-        input: 0,
-        element: 0,
-        analytic: 0.0,
-        numeric: 0.0,
-        compared: 0,
-    };
+    let mut worst = GradcheckReport { max_error: 0.0, input: 0, element: 0, analytic: 0.0, numeric: 0.0, compared: 0 };
     let mut moved = inputs.to_vec();
     for (input, tensor) in tracked.iter().enumerate() {
         let expected = inputs[input].len();
@@ -119,11 +109,7 @@ pub fn gradcheck(
         let gradient: Vec<f64> = gradient.into_data().iter::<f64>().collect();
         if gradient.len() != expected {
             let found = gradient.len();
-            return Err(GradcheckError::Length {
-                input,
-                found,
-                expected,
-            });
+            return Err(GradcheckError::Length { input, found, expected });
         }
         for (element, &analytic) in gradient.iter().enumerate() {
             let x = inputs[input][element];
@@ -136,27 +122,12 @@ pub fn gradcheck(
             moved[input][element] = x;
             let error = (analytic - numeric).abs() / numeric.abs().max(1.0);
             worst.compared += 1;
-            // Written so that a NaN is the worst of all.
-            if !(error <= worst.max_error) {
-                worst = GradcheckReport {
-                    max_error: error,
-                    input,
-                    element,
-                    analytic,
-                    numeric,
-                    ..worst
-                };
+            if error.is_nan() || error > worst.max_error {
+                worst = GradcheckReport { max_error: error, input, element, analytic, numeric, ..worst };
             }
         }
     }
-    if worst.max_error <= tolerance {
-        Ok(worst)
-    } else {
-        Err(GradcheckError::Differs {
-            report: worst,
-            tolerance,
-        })
-    }
+    if worst.max_error <= tolerance { Ok(worst) } else { Err(GradcheckError::Differs { report: worst, tolerance }) }
 }
 
 /// Between 0.5 and 1.5, without a pattern.

@@ -96,12 +96,7 @@ impl Host {
     }
 
     pub fn transposed(&self) -> Self {
-        Self {
-            shape: [self.shape[1], self.shape[0]],
-            rows: self.cols.clone(),
-            cols: self.rows.clone(),
-            ..self.clone()
-        }
+        Self { shape: [self.shape[1], self.shape[0]], rows: self.cols.clone(), cols: self.rows.clone(), ..self.clone() }
     }
 
     pub fn dense(&self) -> Vec<f64> {
@@ -125,14 +120,7 @@ pub enum Layout {
 }
 
 impl Layout {
-    pub const ALL: [Layout; 6] = [
-        Layout::Coo,
-        Layout::CooSorted,
-        Layout::Csr,
-        Layout::Csc,
-        Layout::CsrT,
-        Layout::CscT,
-    ];
+    pub const ALL: [Layout; 6] = [Layout::Coo, Layout::CooSorted, Layout::Csr, Layout::Csc, Layout::CsrT, Layout::CscT];
 
     /// The matrix in this layout on a device, and its entries in the order of the layout's values.
     pub fn build(self, host: &Host, dtype: DType, device: &Device) -> (SparseTensor<2>, Host) {
@@ -228,14 +216,11 @@ impl Oracle {
         if found.len() != self.sum.len() {
             return Err(format!("{what}: {} elements for {}", found.len(), self.sum.len()));
         }
-        for (at, (&found, (&sum, &magnitude))) in
-            found.iter().zip(self.sum.iter().zip(&self.magnitude)).enumerate()
-        {
+        for (at, (&found, (&sum, &magnitude))) in found.iter().zip(self.sum.iter().zip(&self.magnitude)).enumerate() {
             let tolerance = 32.0 * epsilon(dtype).min(epsilon(DType::F32)) * magnitude
                 + epsilon(dtype) * sum.abs()
                 + smallest(dtype);
-            // Written so that a NaN fails.
-            if !((found - sum).abs() <= tolerance) {
+            if found.is_nan() || (found - sum).abs() > tolerance {
                 return Err(format!("{what}: element {at} is {found}, expected {sum} +- {tolerance:e}"));
             }
         }
@@ -275,8 +260,7 @@ pub enum View {
 }
 
 impl View {
-    pub const ALL: [View; 4] =
-        [View::Contiguous, View::Transposed, View::ColumnSlice, View::RowStep];
+    pub const ALL: [View; 4] = [View::Contiguous, View::Transposed, View::ColumnSlice, View::RowStep];
 
     pub fn build(self, values: &[f64], [n, k]: [usize; 2], dtype: DType, device: &Device) -> Tensor<2> {
         let at = |i: usize, j: usize| values[i * k + j];
@@ -294,8 +278,10 @@ impl View {
                 if (1..=k).contains(&j) { at(i, j - 1) } else { f64::NAN }
             })
             .slice([0..n, 1..k + 1]),
-            View::RowStep => filled(2 * n, k, &|i, j| if i >= n { at(i - n, j) } else { f64::NAN })
-                .slice([n..2 * n, 0..k]),
+            View::RowStep => filled(2 * n, k, &|i, j| {
+                if i >= n { at(i - n, j) } else { f64::NAN }
+            })
+            .slice([n..2 * n, 0..k]),
         }
     }
 }

@@ -29,9 +29,8 @@ fn items_come_back_as_they_were() {
             assert_eq!(before.pattern().format().name(), after.pattern().format().name());
         }
         let all: Vec<_> = batch.triplets().unwrap().collect();
-        let expected: Vec<_> = (0..3)
-            .flat_map(|b| entries(&items[b]).into_iter().map(move |(r, c, v)| (b, r, c, v)))
-            .collect();
+        let expected: Vec<_> =
+            (0..3).flat_map(|b| entries(&items[b]).into_iter().map(move |(r, c, v)| (b, r, c, v))).collect();
         assert_eq!(all, expected);
     }
 }
@@ -61,13 +60,12 @@ fn what_does_not_fit_is_refused() {
     let batch = SparseTensor::stack(&[a.clone(), a]).unwrap();
     let error = try_sparse_mm(&batch, Tensor::<3>::zeros([3, 7, 2], (&device(), DType::F64))).unwrap_err();
     assert_eq!(error.to_string(), "sparse_mm: A and B must have as many items: [2, 5, 7] and [3, 7, 2]");
-    let error = SparseTensor::from_batched_triplets([0, 2], [0, 0], [0, 0], [1., 2.], [2, 1, 1], &device()).unwrap_err();
+    let error =
+        SparseTensor::from_batched_triplets([0, 2], [0, 0], [0, 0], [1., 2.], [2, 1, 1], &device()).unwrap_err();
     assert_eq!(error, TensorError::BatchIndex { position: 1, value: 2, items: 2 });
-    let error = SparseTensor::from_batched_triplets([0, 1], [0, 1], [0, 0], [1., 2.], [2, 1, 1], &device()).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "row index 1 at position 1 is out of range for a matrix with 1 rows (shape 1x1)"
-    );
+    let error =
+        SparseTensor::from_batched_triplets([0, 1], [0, 1], [0, 0], [1., 2.], [2, 1, 1], &device()).unwrap_err();
+    assert_eq!(error.to_string(), "row index 1 at position 1 is out of range for a matrix with 1 rows (shape 1x1)");
 }
 
 #[test]
@@ -104,10 +102,7 @@ fn blocks_of_several_shapes_and_their_split() {
     let mixed = SparseTensor::from_coo(&[1, 0], &[1, 0], &[1., 2.], [2, 2], &device()).unwrap();
     assert!(SparseTensor::from_block_diagonal(mixed.clone(), 2).is_err());
     assert!(SparseTensor::from_block_diagonal(mixed.to_csr(), 2).is_ok());
-    assert!(matches!(
-        SparseTensor::from_block_diagonal(mixed, 3).unwrap_err(),
-        TensorError::Items { items: 3, .. }
-    ));
+    assert!(matches!(SparseTensor::from_block_diagonal(mixed, 3).unwrap_err(), TensorError::Items { items: 3, .. }));
 }
 
 #[test]
@@ -115,9 +110,7 @@ fn gradients_through_stack_items_and_blocks() {
     let patterns: Vec<_> = [1, 2].map(|seed| item(Layout::Csr, seed).pattern().clone()).to_vec();
     let values: Vec<_> = patterns.iter().map(|p| Numbers(9).values(p.nnz())).collect();
     gradcheck(&device(), &values, 1e-8, |x| {
-        let items: Vec<_> = (0..2)
-            .map(|i| SparseTensor::new(patterns[i].clone(), x[i].clone()).unwrap())
-            .collect();
+        let items: Vec<_> = (0..2).map(|i| SparseTensor::new(patterns[i].clone(), x[i].clone()).unwrap()).collect();
         let batch = SparseTensor::stack(&items).unwrap().map_values(|v| v.powi_scalar(2));
         let again = batch.item(1).matvec(vector(&[1., 2., 3., 4., 5., 6., 7.], DType::F64, &x[0].device()));
         let blocks = batch.to_block_diagonal().split_block_diagonal(&[[5, 7], [5, 7]]).unwrap();

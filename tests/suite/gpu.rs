@@ -253,14 +253,9 @@ fn more_rows_than_cubes_in_one_dimension() {
 
 #[test]
 fn empty_in_every_way() {
-    for (lengths, n, k) in [
-        (vec![], 5, 3),
-        (vec![0, 0, 0], 5, 3),
-        (vec![0, 0], 5, 64),
-        (vec![], 0, 2),
-        (vec![2, 1], 5, 0),
-        (vec![], 0, 0),
-    ] {
+    for (lengths, n, k) in
+        [(vec![], 5, 3), (vec![0, 0, 0], 5, 3), (vec![0, 0], 5, 64), (vec![], 0, 2), (vec![2, 1], 5, 0), (vec![], 0, 0)]
+    {
         let a = if n == 0 {
             Matrix::of(Pattern::csr([0], [0i32; 0], [0, 0]).unwrap(), 1)
         } else {

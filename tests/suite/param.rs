@@ -3,8 +3,8 @@
 use crate::common::{Host, Layout, Numbers, matrices, matrix, read, vector};
 use burn::grad_clipping::GradientClippingConfig;
 use burn::module::{
-    Devices, Module, ModuleDisplay, ModuleDisplayDefault, ModuleMapper, ModuleVisitor, Param,
-    ParamGroup, ParamId, Quantizer, list_param_ids,
+    Devices, Module, ModuleDisplay, ModuleDisplayDefault, ModuleMapper, ModuleVisitor, Param, ParamGroup, ParamId,
+    Quantizer, list_param_ids,
 };
 use burn::optim::momentum::MomentumConfig;
 use burn::optim::{AdamConfig, GradientsAccumulator, GradientsParams, ModuleOptimizer, SgdConfig};
@@ -23,10 +23,7 @@ struct Layer {
 impl Layer {
     fn new(host: &Host, layout: Layout, device: &Device) -> Self {
         let (weight, host) = layout.build(host, DType::F32, device);
-        Self {
-            weight: weight.into(),
-            bias: Param::from_tensor(Tensor::zeros([host.shape[0]], (device, DType::F32))),
-        }
+        Self { weight: weight.into(), bias: Param::from_tensor(Tensor::zeros([host.shape[0]], (device, DType::F32))) }
     }
 
     fn forward(&self, x: Tensor<2>) -> Tensor<2> {
@@ -56,9 +53,7 @@ fn target(device: &Device) -> Tensor<2> {
 
 fn loss(layer: &Layer) -> Tensor<1> {
     let device = layer.weight.values().device();
-    (layer.forward(input(&device)) - target(&device))
-        .powi_scalar(2)
-        .mean()
+    (layer.forward(input(&device)) - target(&device)).powi_scalar(2).mean()
 }
 
 fn step(optimizer: &mut ModuleOptimizer, layer: Layer, rate: f64) -> Layer {
@@ -83,43 +78,27 @@ fn burns_optimizers_train_the_values_and_leave_the_pattern() {
     let momentum = MomentumConfig::new();
     for (name, mut optimizer, rate) in [
         ("sgd", SgdConfig::new().init(), 0.5),
-        (
-            "sgd with momentum",
-            SgdConfig::new().with_momentum(Some(momentum)).init(),
-            0.3,
-        ),
+        ("sgd with momentum", SgdConfig::new().with_momentum(Some(momentum)).init(), 0.3),
         ("adam", AdamConfig::new().init(), 0.03),
         (
             "adam, clipped by value",
-            AdamConfig::new()
-                .with_grad_clipping(Some(GradientClippingConfig::Value(1e-3)))
-                .init(),
+            AdamConfig::new().with_grad_clipping(Some(GradientClippingConfig::Value(1e-3))).init(),
             0.03,
         ),
         (
             "sgd, clipped by norm",
-            SgdConfig::new()
-                .with_gradient_clipping(Some(GradientClippingConfig::Norm(0.1)))
-                .init(),
+            SgdConfig::new().with_gradient_clipping(Some(GradientClippingConfig::Norm(0.1))).init(),
             1.0,
         ),
     ] {
         let mut layer = layer();
-        let (before, at, id) = (
-            read(&loss(&layer))[0],
-            address(&layer.weight),
-            layer.weight.id(),
-        );
+        let (before, at, id) = (read(&loss(&layer))[0], address(&layer.weight), layer.weight.id());
         for _ in 0..30 {
             layer = step(&mut optimizer, layer, rate);
         }
         let after = read(&loss(&layer))[0];
         assert!(after < 0.8 * before, "{name}: {before} -> {after}");
-        assert_eq!(
-            (address(&layer.weight), layer.weight.id()),
-            (at, id),
-            "{name}"
-        );
+        assert_eq!((address(&layer.weight), layer.weight.id()), (at, id), "{name}");
     }
 }
 
@@ -129,11 +108,7 @@ fn a_step_is_that_of_the_formula() {
     let grads = loss(&layer).backward();
     let grad = layer.weight.grad(&grads).unwrap();
     assert_eq!(grad.pattern(), layer.weight.pattern());
-    let expected: Vec<f64> = values(&layer.weight)
-        .iter()
-        .zip(read(grad.values()))
-        .map(|(v, g)| v - 0.5 * g)
-        .collect();
+    let expected: Vec<f64> = values(&layer.weight).iter().zip(read(grad.values())).map(|(v, g)| v - 0.5 * g).collect();
     let grads = GradientsParams::from_grads(grads, &layer);
     let stepped = SgdConfig::new().init().step(0.5, layer, grads);
     for (found, expected) in values(&stepped.weight).iter().zip(expected) {
@@ -146,10 +121,7 @@ fn gradients_accumulate() {
     let layer = layer();
     let mut accumulator = GradientsAccumulator::new();
     for _ in 0..3 {
-        accumulator.accumulate(
-            &layer,
-            GradientsParams::from_grads(loss(&layer).backward(), &layer),
-        );
+        accumulator.accumulate(&layer, GradientsParams::from_grads(loss(&layer).backward(), &layer));
     }
     let sum = accumulator.grads().get::<1>(layer.weight.id()).unwrap();
     let once = layer.weight.grad(&loss(&layer).backward()).unwrap();
@@ -174,14 +146,8 @@ fn states_are_those_of_a_param() {
     assert!(!trains(&frozen) && frozen.bias.is_require_grad());
     assert!(layer.weight.grad(&loss(&frozen).backward()).is_none());
     assert!(trains(&layer.clone().fork(&autodiff())));
-    assert_eq!(
-        address(&layer.clone().fork(&autodiff()).weight),
-        address(&layer.weight)
-    );
-    assert_eq!(
-        values(&layer.clone().to_device(&autodiff()).weight),
-        values(&layer.weight)
-    );
+    assert_eq!(address(&layer.clone().fork(&autodiff()).weight), address(&layer.weight));
+    assert_eq!(values(&layer.clone().to_device(&autodiff()).weight), values(&layer.weight));
     // Made on a plain device, it trains after `train`.
     let plain = Layer::new(&host(), Layout::Csr, &Device::flex());
     assert!(!trains(&plain) && trains(&plain.train()));
@@ -239,27 +205,15 @@ fn the_same_pattern_is_the_same_parameter() {
         let entries: Vec<_> = a.triplets().unwrap().collect();
         let rows: Vec<_> = entries.iter().map(|e| e.0).collect();
         let columns: Vec<_> = entries.iter().map(|e| e.1).collect();
-        SparseTensor::from_triplets(
-            rows,
-            columns,
-            a.values().clone() * 2.0,
-            a.shape(),
-            &a.device(),
-        )
-        .unwrap()
+        SparseTensor::from_triplets(rows, columns, a.values().clone() * 2.0, a.shape(), &a.device()).unwrap()
     };
     let doubled = param.clone().map(again);
     assert_eq!((doubled.id(), address(&doubled)), (id, at));
-    assert_eq!(
-        values(&doubled),
-        values(&param).iter().map(|v| 2.0 * v).collect::<Vec<_>>()
-    );
+    assert_eq!(values(&doubled), values(&param).iter().map(|v| 2.0 * v).collect::<Vec<_>>());
     // Training state is that of the parameter, whatever the function did.
     let trains = |p: &SparseParam<2>| p.values().is_require_grad();
     assert!(trains(&doubled));
-    assert!(!trains(
-        &param.clone().no_grad().map(|a| a.map_values(|v| v * 3.0))
-    ));
+    assert!(!trains(&param.clone().no_grad().map(|a| a.map_values(|v| v * 3.0))));
     let valid = param.valid().map(|a| a.map_values(|v| v * 3.0));
     assert!(!trains(&valid) && trains(&valid.train()));
     let mut set = param.clone();
@@ -286,10 +240,7 @@ fn mappers_that_change_the_length_are_caught() {
 fn mappers_of_integers_do_no_harm() {
     struct Touch(usize);
     impl ModuleMapper for Touch {
-        fn map_int<const D: usize>(
-            &mut self,
-            param: Param<Tensor<D, Int>>,
-        ) -> Param<Tensor<D, Int>> {
+        fn map_int<const D: usize>(&mut self, param: Param<Tensor<D, Int>>) -> Param<Tensor<D, Int>> {
             self.0 += 1;
             param.map(|integers| integers + 0)
         }
@@ -302,27 +253,17 @@ fn mappers_of_integers_do_no_harm() {
     let at = address(&param);
     let mapped = Module::map(param, &mut touch);
     assert_eq!((touch.0, address(&mapped)), (2, at));
-    assert_eq!(
-        values(&mapped),
-        before.iter().map(|v| 2.0 * v).collect::<Vec<_>>()
-    );
+    assert_eq!(values(&mapped), before.iter().map(|v| 2.0 * v).collect::<Vec<_>>());
 }
 
 #[test]
 fn quantized_values_are_dequantized() {
     let device = Device::flex();
-    let scheme = device
-        .settings()
-        .quantization
-        .scheme
-        .with_value(QuantValue::Q8S);
+    let scheme = device.settings().quantization.scheme.with_value(QuantValue::Q8S);
     let layer = Layer::new(&host(), Layout::Csr, &device);
     let exact = values(&layer.weight);
     let quantized = layer.quantize_weights(&mut Quantizer::new(Calibration::MinMax, scheme));
-    assert!(matches!(
-        quantized.weight.values().dtype(),
-        DType::QFloat(_)
-    ));
+    assert!(matches!(quantized.weight.values().dtype(), DType::QFloat(_)));
     assert_eq!(quantized.weight.val().dtype(), DType::F32);
     for (found, exact) in values(&quantized.weight).iter().zip(&exact) {
         assert!((found - exact).abs() < 0.01);
@@ -353,17 +294,8 @@ fn every_pattern_comes_back_from_a_record() {
             assert_eq!(record.len(), 4);
             // Into a module of another pattern, and of another nnz unless that is 3.
             let bias = Param::from_tensor(Tensor::zeros([host.shape[0]], &autodiff()));
-            let loaded = Layer {
-                weight: eye(3),
-                bias,
-            }
-            .load_record(record);
-            assert_eq!(
-                loaded.weight.pattern(),
-                layer.weight.pattern(),
-                "{layout:?} {}",
-                host.name
-            );
+            let loaded = Layer { weight: eye(3), bias }.load_record(record);
+            assert_eq!(loaded.weight.pattern(), layer.weight.pattern(), "{layout:?} {}", host.name);
             assert_eq!(loaded.weight.shape(), layer.weight.shape());
             assert_eq!(values(&loaded.weight), values(&layer.weight));
             assert_eq!(loaded.weight.id(), layer.weight.id());
@@ -381,11 +313,7 @@ fn training_goes_on_after_a_file() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("layer.bpk");
     layer.clone().save_file(&path).unwrap();
-    let other = Layer::new(
-        &Host::random("17x23", [17, 23], 2, 8),
-        Layout::Coo,
-        &autodiff(),
-    );
+    let other = Layer::new(&Host::random("17x23", [17, 23], 2, 8), Layout::Coo, &autodiff());
     let mut loaded = other.load_file(&path);
     // The optimizer knows the parameter again.
     let mut same = optimizer.clone();
@@ -399,11 +327,7 @@ fn training_goes_on_after_a_file() {
 #[test]
 fn batches_are_recorded_with_their_shape() {
     let device = autodiff();
-    let item = |seed| {
-        Layout::Csr
-            .build(&Host::random("5x4", [5, 4], 2, seed), DType::F32, &device)
-            .0
-    };
+    let item = |seed| Layout::Csr.build(&Host::random("5x4", [5, 4], 2, seed), DType::F32, &device).0;
     let batch = SparseTensor::stack(&[item(1), item(2), item(3)]).unwrap();
     let param = SparseParam::new(batch);
     let record = || bytes(param.clone().into_record());
@@ -413,27 +337,17 @@ fn batches_are_recorded_with_their_shape() {
     assert_eq!(loaded.pattern(), param.pattern());
     assert_eq!(values(&loaded), values(&param));
     let error = message(eye(3).try_load_record(record()));
-    assert!(
-        error.contains("a shape [3, 5, 4] for 2 dimensions"),
-        "{error}"
-    );
+    assert!(error.contains("a shape [3, 5, 4] for 2 dimensions"), "{error}");
 }
 
 #[test]
 fn wide_indices_stay_wide() {
     let device = autodiff();
-    let wide = Pattern::eye(3)
-        .unwrap()
-        .with_index_width(IndexWidth::I64)
-        .unwrap();
+    let wide = Pattern::eye(3).unwrap().with_index_width(IndexWidth::I64).unwrap();
     let param = SparseParam::new(SparseTensor::new(wide, Tensor::ones([3], &device)).unwrap());
     for cast in [false, true] {
         let record = bytes(param.clone().into_record());
-        let record = if cast {
-            record.cast_to_module_dtype()
-        } else {
-            record
-        };
+        let record = if cast { record.cast_to_module_dtype() } else { record };
         let loaded = eye(2).load_record(record);
         assert_eq!(loaded.pattern(), param.pattern());
         assert_eq!(loaded.pattern().index_width(), IndexWidth::I64);
@@ -449,13 +363,7 @@ fn the_policy_for_dtypes_is_kept() {
     for n in [4, 5] {
         let record = double(5).into_record();
         assert_eq!(eye(n).load_record(record.clone()).val().dtype(), DType::F64);
-        assert_eq!(
-            eye(n)
-                .load_record(record.cast_to_module_dtype())
-                .val()
-                .dtype(),
-            DType::F32
-        );
+        assert_eq!(eye(n).load_record(record.cast_to_module_dtype()).val().dtype(), DType::F32);
     }
 }
 
@@ -463,13 +371,7 @@ fn the_policy_for_dtypes_is_kept() {
 fn the_state_of_the_module_is_kept() {
     let record = || eye(5).into_record();
     for n in [4, 5] {
-        assert!(
-            !eye(n)
-                .no_grad()
-                .load_record(record())
-                .values()
-                .is_require_grad()
-        );
+        assert!(!eye(n).no_grad().load_record(record()).values().is_require_grad());
         let valid = eye(n).valid().load_record(record());
         assert!(!valid.values().device().is_autodiff());
         assert!(valid.train().values().is_require_grad());
@@ -482,16 +384,9 @@ fn an_equal_pattern_keeps_its_plans() {
     let record = Layer::new(&host(), Layout::Csr, &autodiff()).into_record();
     let (at, nnz) = (address(&layer.weight), layer.weight.nnz());
     let zeros = layer.weight.map(|a| a.map_values(|v| v * 0.0));
-    let loaded = Layer {
-        weight: zeros,
-        ..layer
-    }
-    .load_record(bytes(record));
+    let loaded = Layer { weight: zeros, ..layer }.load_record(bytes(record));
     assert_eq!(address(&loaded.weight), at);
-    assert_eq!(
-        values(&loaded.weight),
-        values(&Layer::new(&host(), Layout::Csr, &autodiff()).weight)
-    );
+    assert_eq!(values(&loaded.weight), values(&Layer::new(&host(), Layout::Csr, &autodiff()).weight));
     assert_eq!(loaded.weight.nnz(), nnz);
 }
 
@@ -502,10 +397,7 @@ fn groups_of_ids_take_the_pattern_with_the_values() {
     let group = ParamGroup::from_ids(vec![layer.weight.id()]);
     let record = bytes(layer.clone().into_record_group(group));
     assert_eq!(record.len(), 3);
-    let loaded = Layer {
-        weight: eye(2),
-        bias: layer.bias.clone(),
-    };
+    let loaded = Layer { weight: eye(2), bias: layer.bias.clone() };
     let loaded = loaded.load_record(record.allow_partial(true));
     assert_eq!(loaded.weight.pattern(), layer.weight.pattern());
 }
@@ -527,9 +419,7 @@ impl Module for Fake {
             names().for_each(|name| visitor.enter_module(name, "Struct:Fake"));
             match entry {
                 Entry::Int(t) => visitor.visit_int(&Param::initialized(ParamId::new(), t.clone())),
-                Entry::Float(t) => {
-                    visitor.visit_float(&Param::initialized(ParamId::new(), t.clone()))
-                }
+                Entry::Float(t) => visitor.visit_float(&Param::initialized(ParamId::new(), t.clone())),
             }
             names().for_each(|name| visitor.exit_module(name, "Struct:Fake"));
         }
@@ -587,11 +477,7 @@ const CSR: &str = "(i, j) -> (i : dense, j : compressed)";
 
 fn record(words: &[i64], count: usize) -> Vec<(&'static str, Entry)> {
     let header = ints(&[32, words.len() as i64]);
-    vec![
-        ("pattern.header", header),
-        ("pattern.words", ints(words)),
-        ("", floats(count)),
-    ]
+    vec![("pattern.header", header), ("pattern.words", ints(words)), ("", floats(count))]
 }
 
 fn message<M: std::fmt::Debug>(result: Result<M, RecordError>) -> String {
@@ -604,16 +490,10 @@ fn message<M: std::fmt::Debug>(result: Result<M, RecordError>) -> String {
 #[test]
 fn hostile_patterns_are_errors_in_words() {
     let fine = words(CSR, &[2, 3], &[&[0, 1, 3], &[2, 0, 2]]);
-    let loaded = eye(2)
-        .try_load_record(Fake(record(&fine, 3)).into_record())
-        .unwrap();
-    assert_eq!(
-        loaded.pattern(),
-        &Pattern::csr([0, 1, 3], [2, 0, 2], [2, 3]).unwrap()
-    );
+    let loaded = eye(2).try_load_record(Fake(record(&fine, 3)).into_record()).unwrap();
+    assert_eq!(loaded.pattern(), &Pattern::csr([0, 1, 3], [2, 0, 2], [2, 3]).unwrap());
 
-    let csr =
-        |shape: &[i64], offsets: &[i64], columns: &[i64]| words(CSR, shape, &[offsets, columns]);
+    let csr = |shape: &[i64], offsets: &[i64], columns: &[i64]| words(CSR, shape, &[offsets, columns]);
     let mut longer = fine.clone();
     longer.push(0);
     let mut negative = fine.clone();
@@ -625,109 +505,43 @@ fn hostile_patterns_are_errors_in_words() {
     let coo = "(i, j) -> (i : compressed(nonunique), j : singleton)";
     let csr3 = "(b, i, j) -> (b : dense, i : dense, j : compressed)";
     for (words, expected) in [
-        (
-            csr(&[2, 3], &[0, 1, 3], &[2, 0, 7]),
-            "column index 7 at position 2 is out of range",
-        ),
-        (
-            csr(&[2, 3], &[0, 1, 3], &[2, -1, 2]),
-            "column index -1 at position 1 is out of range",
-        ),
-        (
-            csr(&[2, 3], &[0, 4, 3], &[2, 0, 2]),
-            "row offsets decrease at position 2: 3 after 4",
-        ),
-        (
-            csr(&[2, 3], &[1, 1, 3], &[2, 0, 2]),
-            "row offsets must start at 0 and start at 1",
-        ),
-        (
-            csr(&[2, 3], &[0, 1, 9], &[2, 0, 2]),
-            "row offsets end at 9, but there are 3 entries",
-        ),
-        (
-            csr(&[9, 3], &[0, 1, 3], &[2, 0, 2]),
-            "row offsets have length 3",
-        ),
+        (csr(&[2, 3], &[0, 1, 3], &[2, 0, 7]), "column index 7 at position 2 is out of range"),
+        (csr(&[2, 3], &[0, 1, 3], &[2, -1, 2]), "column index -1 at position 1 is out of range"),
+        (csr(&[2, 3], &[0, 4, 3], &[2, 0, 2]), "row offsets decrease at position 2: 3 after 4"),
+        (csr(&[2, 3], &[1, 1, 3], &[2, 0, 2]), "row offsets must start at 0 and start at 1"),
+        (csr(&[2, 3], &[0, 1, 9], &[2, 0, 2]), "row offsets end at 9, but there are 3 entries"),
+        (csr(&[9, 3], &[0, 1, 3], &[2, 0, 2]), "row offsets have length 3"),
         (csr(&[2, 3], &[0, 1, 3], &[2, 2, 0]), "out of order"),
         (csr(&[2, 3], &[0, 1, 3], &[2, 2, 2]), "again, and"),
         (csr(&[2, -3], &[0, 1, 3], &[2, 0, 2]), "-3 in the shape"),
-        (
-            csr(&[2], &[0, 1, 3], &[2, 0, 2]),
-            "a shape [2] for 2 dimensions",
-        ),
-        (
-            csr(&[2, 3, 4], &[0, 1, 3], &[2, 0, 2]),
-            "a shape [2, 3, 4] for 2 dimensions",
-        ),
+        (csr(&[2], &[0, 1, 3], &[2, 0, 2]), "a shape [2] for 2 dimensions"),
+        (csr(&[2, 3, 4], &[0, 1, 3], &[2, 0, 2]), "a shape [2, 3, 4] for 2 dimensions"),
         (csr(&[i64::MAX, 3], &[0], &[]), "too large to index"),
-        (
-            words(CSR, &[2, 3], &[&[0, 1, 3]]),
-            "coordinates are missing",
-        ),
-        (
-            words(CSR, &[2, 3], &[&[0, 1, 3], &[2, 0, 2], &[5]]),
-            "more buffers than",
-        ),
-        (
-            words(coo, &[2, 3], &[&[0, 2], &[0, 1, 1], &[2, 0, 2]]),
-            "row offsets end at 2",
-        ),
-        (
-            words(coo, &[2, 3], &[&[0, 3], &[0, 1, 1], &[2, 0]]),
-            "they must be equal",
-        ),
-        (
-            words("(i, j) -> (i : dense)", &[2, 3], &[]),
-            "dimension j is not stored by any level",
-        ),
+        (words(CSR, &[2, 3], &[&[0, 1, 3]]), "coordinates are missing"),
+        (words(CSR, &[2, 3], &[&[0, 1, 3], &[2, 0, 2], &[5]]), "more buffers than"),
+        (words(coo, &[2, 3], &[&[0, 2], &[0, 1, 1], &[2, 0, 2]]), "row offsets end at 2"),
+        (words(coo, &[2, 3], &[&[0, 3], &[0, 1, 1], &[2, 0]]), "they must be equal"),
+        (words("(i, j) -> (i : dense)", &[2, 3], &[]), "dimension j is not stored by any level"),
         (words("csr", &[2, 3], &[]), "expected"),
-        (
-            words(csr3, &[2, 3], &[&[0, 1, 3], &[2, 0, 2]]),
-            "has 3 dimensions",
-        ),
-        (
-            words(
-                "(i, j) -> (j - i : compressed, i : range)",
-                &[2, 3],
-                &[&[0, 1], &[0]],
-            ),
-            "are not supported",
-        ),
+        (words(csr3, &[2, 3], &[&[0, 1, 3], &[2, 0, 2]]), "has 3 dimensions"),
+        (words("(i, j) -> (j - i : compressed, i : range)", &[2, 3], &[&[0, 1], &[0]]), "are not supported"),
         (longer, "more buffers than"),
         (negative, "a buffer of -1 words"),
         (endless, "a buffer of 9223372036854775807 words"),
         (not_text, "128512 in the format"),
         (vec![], "the format is missing"),
-        (
-            fine[..fine[0] as usize + 1].to_vec(),
-            "the shape is missing",
-        ),
+        (fine[..fine[0] as usize + 1].to_vec(), "the shape is missing"),
     ] {
         let before = eye(2);
-        let found = message(
-            before
-                .clone()
-                .try_load_record(Fake(record(&words, 3)).into_record()),
-        );
-        assert!(
-            found.contains("pattern.invalid: ") && found.contains(expected),
-            "{expected}: {found}"
-        );
+        let found = message(before.clone().try_load_record(Fake(record(&words, 3)).into_record()));
+        assert!(found.contains("pattern.invalid: ") && found.contains(expected), "{expected}: {found}");
         // Not even with the allowance for missing parameters is it silent.
         let partial = Fake(record(&words, 3)).into_record().allow_partial(true);
         assert!(message(before.clone().try_load_record(partial)).starts_with("Unused tensors"));
         // Whatever the caller is deaf to, pattern and values stay together.
-        let deaf = Fake(record(&words, 3))
-            .into_record()
-            .allow_partial(true)
-            .allow_unused(true)
-            .validate(false);
+        let deaf = Fake(record(&words, 3)).into_record().allow_partial(true).allow_unused(true).validate(false);
         let kept = before.clone().try_load_record(deaf).unwrap();
-        assert_eq!(
-            (kept.pattern(), values(&kept)),
-            (before.pattern(), values(&before))
-        );
+        assert_eq!((kept.pattern(), values(&kept)), (before.pattern(), values(&before)));
     }
 }
 
@@ -746,11 +560,7 @@ fn entries_outside_of_their_item_are_errors() {
     for (shape, columns, expected) in [
         ([2, 1, 2], [1, 1], "entry 1 (1, 1)"),
         ([2, 1, 2], [2, 2], "entry 0 (0, 2)"),
-        (
-            [2, 1, 1],
-            [1, 2],
-            "column index 2 at position 1 is out of range",
-        ),
+        ([2, 1, 1], [1, 2], "column index 2 at position 1 is out of range"),
         ([3, 1, 2], [1, 2], "row offsets have length 3"),
         ([1 << 40, 1 << 40, 1], [1, 2], "is too large"),
     ] {
@@ -763,12 +573,7 @@ fn entries_outside_of_their_item_are_errors() {
 fn headers_and_lengths_are_not_trusted() {
     let fine = words(CSR, &[2, 3], &[&[0, 1, 3], &[2, 0, 2]]);
     let with = |header: &[i64], words: Entry, values: Entry| {
-        Fake(vec![
-            ("pattern.header", ints(header)),
-            ("pattern.words", words),
-            ("", values),
-        ])
-        .into_record()
+        Fake(vec![("pattern.header", ints(header)), ("pattern.words", words), ("", values)]).into_record()
     };
     let n = fine.len() as i64;
     for (header, expected) in [
@@ -783,11 +588,7 @@ fn headers_and_lengths_are_not_trusted() {
     ] {
         for cast in [false, true] {
             let record = with(&header, ints(&fine), floats(3));
-            let record = if cast {
-                record.cast_to_module_dtype()
-            } else {
-                record
-            };
+            let record = if cast { record.cast_to_module_dtype() } else { record };
             let found = message(eye(2).try_load_record(record));
             assert!(found.contains(expected), "{expected}: {found}");
         }
@@ -796,16 +597,9 @@ fn headers_and_lengths_are_not_trusted() {
     let far = words(CSR, &[2, 1 << 40], &[&[0, 1, 3], &[2, 0, 1 << 33]]);
     for cast in [false, true] {
         let record = with(&[32, far.len() as i64], ints(&far), floats(3));
-        let record = if cast {
-            record.cast_to_module_dtype()
-        } else {
-            record
-        };
+        let record = if cast { record.cast_to_module_dtype() } else { record };
         let found = message(eye(2).try_load_record(record));
-        assert!(
-            found.contains("columns = 1099511627776 does not fit 32-bit indices"),
-            "{found}"
-        );
+        assert!(found.contains("columns = 1099511627776 does not fit 32-bit indices"), "{found}");
     }
     let header = [32, n];
     for values in [2, 4, 0] {
@@ -817,10 +611,7 @@ fn headers_and_lengths_are_not_trusted() {
     let numbers: Vec<f64> = fine.iter().map(|&word| word as f64).collect();
     let other = Entry::Float(vector(&numbers, DType::F32, &Device::flex()));
     let found = message(eye(2).try_load_record(with(&header, other, floats(3))));
-    assert!(
-        found.contains("a pattern of type F32, it must be I32 or I64"),
-        "{found}"
-    );
+    assert!(found.contains("a pattern of type F32, it must be I32 or I64"), "{found}");
 }
 
 #[test]
@@ -830,10 +621,7 @@ fn missing_pieces_are_errors_or_what_the_caller_allows() {
         let mut entries = record(&fine, 3);
         entries.remove(left_out);
         let found = message(eye(3).try_load_record(Fake(entries.clone()).into_record()));
-        assert!(
-            found.starts_with("Missing tensors") && found.contains(name),
-            "{found}"
-        );
+        assert!(found.starts_with("Missing tensors") && found.contains(name), "{found}");
         let partial = || Fake(entries.clone()).into_record().allow_partial(true);
         let before = eye(3);
         let loaded = before.clone().try_load_record(partial());
@@ -842,18 +630,11 @@ fn missing_pieces_are_errors_or_what_the_caller_allows() {
         } else {
             // A pattern without values is not used.
             let kept = loaded.unwrap();
-            assert_eq!(
-                (kept.pattern(), values(&kept)),
-                (before.pattern(), values(&before))
-            );
+            assert_eq!((kept.pattern(), values(&kept)), (before.pattern(), values(&before)));
         }
     }
     // Values alone: for the pattern that is there, if they are as many.
-    let alone = |count| {
-        Fake(vec![("", floats(count))])
-            .into_record()
-            .allow_partial(true)
-    };
+    let alone = |count| Fake(vec![("", floats(count))]).into_record().allow_partial(true);
     let twice = |n| eye(n).map(|a| a.map_values(|v| v * 2.0));
     assert_eq!(values(&twice(3).load_record(alone(3))), [1.0; 3]);
     assert!(message(twice(4).try_load_record(alone(3))).contains("shape mismatch"));

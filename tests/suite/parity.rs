@@ -19,10 +19,7 @@ fn tsgu_sparse_mm() {
     assert_eq!(read(&c), [8., 11., 30., 37., 24., 35.]);
     let g = matrix(&[1., 2., 3., 4., 5., 6.], [3, 2], DType::F64, &device());
     // Both ways to start from a given gradient.
-    for grads in [
-        sparsegrad::vjp::backward(&c, g.clone()),
-        (sparse_mm(&a, b.clone()) * g).sum().backward(),
-    ] {
+    for grads in [sparsegrad::vjp::backward(&c, g.clone()), (sparse_mm(&a, b.clone()) * g).sum().backward()] {
         assert_eq!(read(a.grad(&grads).unwrap().values()), [2., 14., 18., 46., 6., 50.]);
         assert_eq!(read(&b.grad(&grads).unwrap()), [26., 32., 9., 12., 32., 40., 12., 16.]);
     }
@@ -46,9 +43,7 @@ fn spops() {
         let t = a.t().to_csr();
         assert_eq!(read(t.values()), [1., -1., 0.5, 2.], "{dtype:?}");
         let levels = t.pattern().levels();
-        let indices = |i: &Option<sparsegrad::pattern::Indices>| -> Vec<usize> {
-            i.as_ref().unwrap().iter().collect()
-        };
+        let indices = |i: &Option<sparsegrad::pattern::Indices>| -> Vec<usize> { i.as_ref().unwrap().iter().collect() };
         assert_eq!(indices(&levels[1].positions), [0, 1, 2, 3, 4]);
         assert_eq!(indices(&levels[1].coordinates), [0, 2, 2, 0]);
     }

@@ -12,10 +12,7 @@ fn csr(offsets: &[i64], columns: &[i64], shape: [usize; 2]) -> Result<Pattern, P
 #[test]
 fn every_fault_has_its_error() {
     use PatternError::*;
-    assert_eq!(
-        csr(&[0, 1], &[0], [2, 2]).unwrap_err(),
-        OffsetsLength { axis: Axis::Row, found: 2, count: 2 }
-    );
+    assert_eq!(csr(&[0, 1], &[0], [2, 2]).unwrap_err(), OffsetsLength { axis: Axis::Row, found: 2, count: 2 });
     assert_eq!(csr(&[], &[], [0, 2]).unwrap_err(), OffsetsLength { axis: Axis::Row, found: 0, count: 0 });
     assert_eq!(csr(&[1, 2], &[0, 0], [1, 2]).unwrap_err(), FirstOffset { axis: Axis::Row, value: 1 });
     assert_eq!(csr(&[-1, 2], &[0, 0], [1, 2]).unwrap_err(), FirstOffset { axis: Axis::Row, value: -1 });
@@ -23,20 +20,10 @@ fn every_fault_has_its_error() {
         csr(&[0, 5, 2], &[0, 0], [2, 2]).unwrap_err(),
         OffsetsDecrease { axis: Axis::Row, position: 2, previous: 5, value: 2 }
     );
-    assert_eq!(
-        csr(&[0, 1, 3], &[0, 0], [2, 2]).unwrap_err(),
-        LastOffset { axis: Axis::Row, value: 3, entries: 2 }
-    );
+    assert_eq!(csr(&[0, 1, 3], &[0, 0], [2, 2]).unwrap_err(), LastOffset { axis: Axis::Row, value: 3, entries: 2 });
     assert_eq!(
         csr(&[0, 1, 2], &[0, -3], [2, 2]).unwrap_err(),
-        IndexOutOfRange {
-            axis: Axis::Column,
-            position: 1,
-            value: -3,
-            bound: 2,
-            shape: [2, 2],
-            group: Some((1, 1, 2)),
-        }
+        IndexOutOfRange { axis: Axis::Column, position: 1, value: -3, bound: 2, shape: [2, 2], group: Some((1, 1, 2)) }
     );
     assert_eq!(
         Pattern::coo([0, 1], [0], [2, 2]).unwrap_err(),
@@ -92,19 +79,14 @@ fn promises_of_a_format_are_checked() {
         build(TensorFormat::csr(), &[0, 2, 3], &[2, 2, 1]).unwrap_err(),
         PatternError::Duplicate { position: 1, row: 0, column: 2, .. }
     ));
-    let lenient: TensorFormat =
-        "(i, j) -> (i : dense, j : compressed(nonunique, unordered))".parse().unwrap();
+    let lenient: TensorFormat = "(i, j) -> (i : dense, j : compressed(nonunique, unordered))".parse().unwrap();
     assert!(build(lenient, &[0, 2, 3], &[2, 2, 1]).is_ok());
     assert!(matches!(
         Pattern::from_levels(&TensorFormat::csr(), [2, 3], vec![(None, None), (raw(&[0, 0, 0]), None)]),
         Err(PatternError::Level { level: 1, .. })
     ));
     assert!(matches!(
-        Pattern::from_levels(
-            &TensorFormat::csr(),
-            [2, 3],
-            vec![(raw(&[0]), None), (raw(&[0, 0, 0]), raw(&[]))]
-        ),
+        Pattern::from_levels(&TensorFormat::csr(), [2, 3], vec![(raw(&[0]), None), (raw(&[0, 0, 0]), raw(&[]))]),
         Err(PatternError::Level { level: 0, .. })
     ));
     // Coordinates with the root level's positions, and in column order.

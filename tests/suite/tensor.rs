@@ -58,10 +58,7 @@ fn entries_can_be_looked_at() {
                 }
             }
         }
-        assert_eq!(
-            a.get(17, 0).unwrap_err(),
-            TensorError::Position { row: 17, column: 0, shape: [17, 23] }
-        );
+        assert_eq!(a.get(17, 0).unwrap_err(), TensorError::Position { row: 17, column: 0, shape: [17, 23] });
     }
 }
 
@@ -79,18 +76,12 @@ fn values_are_checked() {
 fn operands_that_do_not_fit_are_typed_errors_and_panics() {
     let a = example(&Device::flex());
     let error = try_sparse_mm(&a, Tensor::<2>::zeros([4, 2], &Device::flex())).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "sparse_mm: columns of A and rows of B must agree: [2, 3] and [4, 2]"
-    );
+    assert_eq!(error.to_string(), "sparse_mm: columns of A and rows of B must agree: [2, 3] and [4, 2]");
     let error = try_sparse_mm(&a, vector(&[1., 2., 3.], DType::F64, &Device::flex())).unwrap_err();
     assert_eq!(error.to_string(), "sparse_mm: dtypes differ: F32 and F64 (use `cast`)");
     let x = || Tensor::<2>::zeros([2, 5], &Device::flex());
     let error = try_sddmm(a.pattern(), x(), x()).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "sddmm: columns of the pattern and rows of Y must agree: [2, 3] and [2, 5]"
-    );
+    assert_eq!(error.to_string(), "sddmm: columns of the pattern and rows of Y must agree: [2, 3] and [2, 5]");
     let panic = std::panic::catch_unwind(|| example(&Device::flex()).matvec(Tensor::zeros([2], &Device::flex())));
     let message = *panic.unwrap_err().downcast::<String>().unwrap();
     assert_eq!(message, "sparse_mm: columns of A and rows of B must agree: [2, 3] and [2]");

@@ -40,9 +40,7 @@ impl DeviceBuffers {
 
     /// The buffer under `key`, made if it is not there. If another thread was faster, its buffer is taken.
     fn get(&self, key: Key, make: impl FnOnce() -> CubeTensor) -> CubeTensor {
-        let find = |all: &Vec<(Key, CubeTensor)>| {
-            all.iter().find(|(k, _)| *k == key).map(|(_, buffer)| buffer.clone())
-        };
+        let find = |all: &Vec<(Key, CubeTensor)>| all.iter().find(|(k, _)| *k == key).map(|(_, buffer)| buffer.clone());
         if let Some(found) = self.with(|all| find(all)) {
             return found;
         }
@@ -107,11 +105,7 @@ impl<'a> View<'a> {
     where
         Box<[I]>: LaunchArg<RuntimeArg = BufferArg>,
     {
-        if self.has_map() {
-            ComptimeOptionArgs::Some(self.arg(Part::Slots))
-        } else {
-            ComptimeOptionArgs::None
-        }
+        if self.has_map() { ComptimeOptionArgs::Some(self.arg(Part::Slots)) } else { ComptimeOptionArgs::None }
     }
 
     /// Starts and ends of the pieces.

@@ -32,8 +32,7 @@ pub(crate) fn check(
     if !computes(properties, dtype, accumulator(dtype)) {
         return Err(OpError::UnsupportedDType { op, dtype, device: device_name(device) });
     }
-    let too_large =
-        |what, size, limit| OpError::TooLarge { op, what, size, limit, device: device_name(device) };
+    let too_large = |what, size, limit| OpError::TooLarge { op, what, size, limit, device: device_name(device) };
     let index = index_type(pattern);
     let [rows, cols] = pattern.shape();
     if !stores(properties, index) {
@@ -52,10 +51,7 @@ pub(crate) fn check(
 }
 
 /// The first of these buffers, of so many elements of so many bytes, that the device can't hold or address; its size and the limit.
-fn refuse(
-    properties: &DeviceProperties,
-    buffers: &[(&'static str, u128, u128)],
-) -> Option<(&'static str, u128, u128)> {
+fn refuse(properties: &DeviceProperties, buffers: &[(&'static str, u128, u128)]) -> Option<(&'static str, u128, u128)> {
     let bytes = u128::from(properties.memory.max_page_size);
     let limit = |&(what, elements, size): &(&'static str, u128, u128)| {
         let addressed = match required_address(elements) {

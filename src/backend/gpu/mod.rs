@@ -13,7 +13,6 @@ mod pieces;
 pub(crate) mod testing;
 
 pub(crate) use buffers::{DeviceBuffers, View, prepare, release};
-#[allow(unused_imports, reason = "hooked into the checks of the operations")]
 pub(crate) use check::check;
 pub(crate) use launch::Gpu;
 pub(crate) use operand::{Matrix, output_values, vector_size};

@@ -26,11 +26,7 @@ pub(super) fn to_dense<E: Scalar, I: Index>(rows: &Rows<I>, values: &[E]) -> Vec
 }
 
 /// The elements of `dense` at the entries; 0 for values that no entry has.
-pub(super) fn sample<E: Scalar, I: Index>(
-    rows: &Rows<I>,
-    dense: Dense<'_, E>,
-    nnz: usize,
-) -> Vec<E> {
+pub(super) fn sample<E: Scalar, I: Index>(rows: &Rows<I>, dense: Dense<'_, E>, nnz: usize) -> Vec<E> {
     let mut values = vec![E::zeroed(); nnz];
     for row in 0..rows.n_rows() {
         let line = dense.row(row);

@@ -14,6 +14,7 @@ pub(crate) mod gpu;
 
 use crate::backend::SparseOps;
 use crate::backend::autodiff::linear;
+use crate::backend::check::{device_can, expect};
 #[cfg(feature = "flex")]
 use crate::backend::flex::{self, with_float};
 use crate::pattern::Pattern;
@@ -36,20 +37,26 @@ pub trait DenseOps: Backend {
 }
 
 /// The dense matrix with these values at the pattern, duplicates summed.
+///
+/// # Panics
+/// If the device lacks the dtype or is too small.
+#[track_caller]
 pub(crate) fn to_dense(pattern: &Pattern, values: Tensor<1>) -> Tensor<2> {
-    Tensor::from_dispatch(<Dispatch as DenseOps>::to_dense(
-        pattern.clone(),
-        values.into_dispatch(),
-    ))
+    let result = ("the dense matrix", pattern.shape());
+    expect(device_can("to_dense", &values, pattern, &[result]));
+    Tensor::from_dispatch(<Dispatch as DenseOps>::to_dense(pattern.clone(), values.into_dispatch()))
 }
 
 /// The elements of a dense matrix at the pattern, in the order of its values.
+///
+/// # Panics
+/// If the device lacks the dtype or is too small.
+#[track_caller]
 pub(crate) fn sample(pattern: &Pattern, dense: Tensor<2>) -> Tensor<1> {
     debug_assert_eq!(pattern.shape(), dense.dims());
-    Tensor::from_dispatch(<Dispatch as DenseOps>::sample(
-        pattern.clone(),
-        dense.into_dispatch(),
-    ))
+    let operand = ("the dense matrix", dense.dims());
+    expect(device_can("sample", &dense, pattern, &[operand]));
+    Tensor::from_dispatch(<Dispatch as DenseOps>::sample(pattern.clone(), dense.into_dispatch()))
 }
 
 impl<B: SparseOps, C: CheckpointStrategy> DenseOps for Autodiff<B, C> {

@@ -5,11 +5,7 @@ use crate::pattern::{Index, Rows};
 use std::mem::MaybeUninit;
 
 /// `out[e]` = the sum of `values` at the columns of row `e`, in their order; 0 without columns.
-pub(super) fn gather<E: Scalar, I: Index>(
-    rows: &Rows<I>,
-    values: &[E],
-    out: &mut [MaybeUninit<E>],
-) {
+pub(super) fn gather<E: Scalar, I: Index>(rows: &Rows<I>, values: &[E], out: &mut [MaybeUninit<E>]) {
     for (row, out) in out.iter_mut().enumerate() {
         out.write(match &rows.columns[rows.range(row)] {
             // As it is, so that a selection keeps the bits, -0 and NaN payloads included.

@@ -18,6 +18,7 @@ pub(crate) mod gpu;
 
 use crate::backend::SparseOps;
 use crate::backend::autodiff::linear;
+use crate::backend::check::{device_can, expect};
 #[cfg(feature = "flex")]
 use crate::backend::flex::{self, with_float};
 use crate::pattern::Pattern;
@@ -36,19 +37,19 @@ pub trait GatherOps: Backend {
 }
 
 /// Sums the values that each row of `pattern` selects.
+///
+/// # Panics
+/// If the device lacks the dtype or is too small.
+#[track_caller]
 pub(crate) fn gather(pattern: &Pattern, values: Tensor<1>) -> Tensor<1> {
     debug_assert_eq!(pattern.shape()[1], values.dims()[0]);
-    Tensor::from_dispatch(<Dispatch as GatherOps>::gather(
-        pattern.clone(),
-        values.into_dispatch(),
-    ))
+    expect(device_can("gather", &values, pattern, &[]));
+    Tensor::from_dispatch(<Dispatch as GatherOps>::gather(pattern.clone(), values.into_dispatch()))
 }
 
 impl<B: SparseOps, C: CheckpointStrategy> GatherOps for Autodiff<B, C> {
     fn gather(pattern: Pattern, values: FloatTensor<Self>) -> FloatTensor<Self> {
-        linear::<B, C, _>(pattern, values, B::gather, |pattern, grad| {
-            B::gather(pattern.t(), grad)
-        })
+        linear::<B, C, _>(pattern, values, B::gather, |pattern, grad| B::gather(pattern.t(), grad))
     }
 }
 

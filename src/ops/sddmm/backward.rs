@@ -17,12 +17,7 @@ impl<B: SparseOps, C: CheckpointStrategy> SddmmOps for Autodiff<B, C> {
             Bilinear {
                 left: |pattern, y, grad| B::spmm(pattern, grad, y),
                 right: |pattern, x, grad| B::spmm(pattern.t(), grad, x),
-                both: |pattern, x, y, grad| {
-                    (
-                        B::spmm(pattern.clone(), grad.clone(), y),
-                        B::spmm(pattern.t(), grad, x),
-                    )
-                },
+                both: |pattern, x, y, grad| (B::spmm(pattern.clone(), grad.clone(), y), B::spmm(pattern.t(), grad, x)),
             },
         )
     }

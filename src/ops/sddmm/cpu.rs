@@ -19,12 +19,7 @@ use crate::pattern::{Index, Rows};
 ///
 /// If `x` has not as many rows as the pattern has rows, `y` as it has columns, if their columns differ in number or
 /// `out` has not as many elements as the pattern has values.
-pub fn sddmm<E: Scalar, I: Index>(
-    rows: &Rows<I>,
-    x: Dense<'_, E>,
-    y: Dense<'_, E>,
-    out: &mut [MaybeUninit<E>],
-) {
+pub fn sddmm<E: Scalar, I: Index>(rows: &Rows<I>, x: Dense<'_, E>, y: Dense<'_, E>, out: &mut [MaybeUninit<E>]) {
     assert_eq!(x.rows(), rows.n_rows(), "rows of x");
     assert_eq!(y.rows(), rows.n_cols, "rows of y");
     assert_eq!(x.cols(), y.cols(), "columns of x and y");
@@ -72,13 +67,7 @@ impl<E: Scalar, I: Index> WithEntries<I> for Plain<'_, E, I> {
         for_each_chunk(rows, rows.n_entries() * x.cols(), |range| {
             macro_rules! run {
                 ($n:literal) => {
-                    simd::run(Chunk::<E, I, M, $n, 2> {
-                        range,
-                        entries,
-                        x,
-                        y,
-                        out,
-                    })
+                    simd::run(Chunk::<E, I, M, $n, 2> { range, entries, x, y, out })
                 };
             }
             if x.cols() < 8 { run!(1) } else { run!(8) }
@@ -109,13 +98,7 @@ impl<E: Scalar, I: Index, const N: usize, const V: usize> WithEntries<I> for Sdd
         let Self { rows, x, y, out } = self;
         let work = rows.n_entries() * x.cols();
         for_each_chunk(rows, work, |range| {
-            simd::run_fast(Chunk::<E, I, M, N, V> {
-                range,
-                entries,
-                x,
-                y,
-                out,
-            });
+            simd::run_fast(Chunk::<E, I, M, N, V> { range, entries, x, y, out });
         });
     }
 }
@@ -128,18 +111,10 @@ struct Chunk<'a, E, I, M, const N: usize, const V: usize> {
     out: Output<'a, E>,
 }
 
-impl<E: Scalar, I: Index, M: Slots, const N: usize, const V: usize> Kernel
-    for Chunk<'_, E, I, M, N, V>
-{
+impl<E: Scalar, I: Index, M: Slots, const N: usize, const V: usize> Kernel for Chunk<'_, E, I, M, N, V> {
     #[inline(always)]
     fn run<S: Isa>(self) {
-        let Self {
-            range,
-            entries,
-            x,
-            y,
-            out,
-        } = self;
+        let Self { range, entries, x, y, out } = self;
         // A constant where it can be one.
         let cols = if V == 1 { N } else { x.cols() };
         // For fewer columns it takes longer to ask than what it saves.
@@ -158,11 +133,7 @@ impl<E: Scalar, I: Index, M: Slots, const N: usize, const V: usize> Kernel
                             }
                         }
                     }
-                    let dots = dots::<S, E, N>(
-                        x,
-                        group.map(|entry| y.row_ptr(entries.column(entry))),
-                        cols,
-                    );
+                    let dots = dots::<S, E, N>(x, group.map(|entry| y.row_ptr(entries.column(entry))), cols);
                     for (entry, dot) in group.into_iter().zip(dots) {
                         out.at(entries.slot(entry)).write(E::narrow(dot));
                     }
@@ -205,13 +176,7 @@ pub(crate) unsafe fn dots<S: Isa, E: Scalar, const N: usize>(
         // The last lanes once more, without those that have been added. Both factors are cleared: zero times an
         // infinity would not be nothing.
         let start = cols - N;
-        let fresh = std::array::from_fn(|lane| {
-            if start + lane < at {
-                E::Acc::ZERO
-            } else {
-                E::Acc::ONES
-            }
-        });
+        let fresh = std::array::from_fn(|lane| if start + lane < at { E::Acc::ZERO } else { E::Acc::ONES });
         // SAFETY: there are `N` columns or more.
         let x = S::select(fresh, unsafe { load::<E, N>(x.add(start)) });
         for (sum, row) in sums.iter_mut().zip(rows) {
@@ -234,12 +199,10 @@ pub(crate) mod reference {
     /// The row, column and slot of each entry.
     pub(crate) fn entries<I: Index>(rows: &Rows<I>) -> impl Iterator<Item = (usize, usize, usize)> {
         let of_row = |i: usize| rows.offsets[i].get()..rows.offsets[i + 1].get();
-        (0..rows.n_rows())
-            .flat_map(move |i| of_row(i).map(move |e| (i, e)))
-            .map(|(i, e)| match &rows.slots {
-                Slot::Identity => (i, rows.columns[e].get(), e),
-                Slot::Map(map) => (i, rows.columns[e].get(), map[e].get()),
-            })
+        (0..rows.n_rows()).flat_map(move |i| of_row(i).map(move |e| (i, e))).map(|(i, e)| match &rows.slots {
+            Slot::Identity => (i, rows.columns[e].get(), e),
+            Slot::Map(map) => (i, rows.columns[e].get(), map[e].get()),
+        })
     }
 
     /// The same as [`super::sddmm`], not rounded; the sums of absolute values beside it.
@@ -267,31 +230,19 @@ pub(crate) mod reference {
     #[track_caller]
     pub(crate) fn assert_close<E: Scalar>(ours: &[E], sums: &[(f64, f64)]) {
         assert_eq!(ours.len(), sums.len());
-        let acc = if size_of::<E>() == 8 {
-            f64::EPSILON
-        } else {
-            f64::from(f32::EPSILON)
-        };
+        let acc = if size_of::<E>() == 8 { f64::EPSILON } else { f64::from(f32::EPSILON) };
         // The spacing of the numbers after one.
-        let own = (1..)
-            .map(|bits| 0.5_f64.powi(bits))
-            .find(|x| one_plus::<E>(x / 2.0) == 1.0)
-            .unwrap();
+        let own = (1..).map(|bits| 0.5_f64.powi(bits)).find(|x| one_plus::<E>(x / 2.0) == 1.0).unwrap();
         for (i, (&ours, &(sum, size))) in ours.iter().zip(sums).enumerate() {
             let ours: f64 = ours.widen().into();
             let bound = 30.0 * acc * size + own * sum.abs() + 1e-7 * own;
-            let same =
-                ours == sum || (ours.is_nan() && sum.is_nan()) || (ours - sum).abs() <= bound;
+            let same = ours == sum || (ours.is_nan() && sum.is_nan()) || (ours - sum).abs() <= bound;
             assert!(same, "element {i}: {ours} instead of {sum}");
         }
     }
 
     fn one_plus<E: Scalar>(x: f64) -> f64 {
-        if size_of::<E>() == 8 {
-            1.0 + x
-        } else {
-            E::narrow((1.0 + x as f32).into()).widen().into()
-        }
+        if size_of::<E>() == 8 { 1.0 + x } else { E::narrow((1.0 + x as f32).into()).widen().into() }
     }
 
     /// A sequence of numbers without an obvious pattern.
@@ -311,25 +262,14 @@ pub(crate) mod reference {
 
         /// Small multiples of a power of two, of both signs.
         pub(crate) fn elements<E: Scalar>(&mut self, len: usize) -> Vec<E> {
-            (0..len)
-                .map(|_| E::narrow(((self.below(2001) as f32 - 1000.0) / 512.0).into()))
-                .collect()
+            (0..len).map(|_| E::narrow(((self.below(2001) as f32 - 1000.0) / 512.0).into())).collect()
         }
 
         /// A pattern with empty rows, one long row, unsorted and repeated columns.
-        pub(crate) fn rows<I: Index>(
-            &mut self,
-            n_rows: usize,
-            n_cols: usize,
-            per_row: usize,
-        ) -> Rows<I> {
+        pub(crate) fn rows<I: Index>(&mut self, n_rows: usize, n_cols: usize, per_row: usize) -> Rows<I> {
             let (mut offsets, mut columns) = (vec![I::of(0)], vec![]);
             for row in 0..n_rows {
-                let len = if row == n_rows / 2 {
-                    20 * per_row
-                } else {
-                    self.below(2 * per_row + 1)
-                };
+                let len = if row == n_rows / 2 { 20 * per_row } else { self.below(2 * per_row + 1) };
                 let len = if n_cols == 0 || row % 5 == 3 { 0 } else { len };
                 columns.extend((0..len).map(|_| I::of(self.below(n_cols))));
                 offsets.push(I::of(columns.len()));
@@ -343,61 +283,35 @@ pub(crate) mod reference {
     pub(crate) fn transposed<I: Index>(rows: &Rows<I>) -> Rows<I> {
         let mut sorted: Vec<_> = entries(rows).collect();
         sorted.sort_by_key(|&(_, j, _)| j);
-        let offsets = (0..=rows.n_cols)
-            .map(|j| I::of(sorted.partition_point(|entry| entry.1 < j)))
-            .collect();
+        let offsets = (0..=rows.n_cols).map(|j| I::of(sorted.partition_point(|entry| entry.1 < j))).collect();
         let columns = sorted.iter().map(|entry| I::of(entry.0)).collect();
         let map = sorted.iter().map(|entry| I::of(entry.2)).collect();
-        Rows::new(
-            Arc::new(offsets),
-            Arc::new(columns),
-            Slot::Map(Arc::new(map)),
-            rows.n_rows(),
-            rows.n_slots,
-        )
+        Rows::new(Arc::new(offsets), Arc::new(columns), Slot::Map(Arc::new(map)), rows.n_rows(), rows.n_slots)
     }
 
     /// Runs `kernel` on an output full of garbage.
-    pub(crate) fn filled<E: Scalar>(
-        len: usize,
-        kernel: impl FnOnce(&mut [MaybeUninit<E>]),
-    ) -> Vec<E> {
+    pub(crate) fn filled<E: Scalar>(len: usize, kernel: impl FnOnce(&mut [MaybeUninit<E>])) -> Vec<E> {
         let garbage = E::narrow(f32::NAN.into());
         let mut out = vec![MaybeUninit::new(garbage); len];
         kernel(&mut out);
         // SAFETY: initialised from the start.
-        out.into_iter()
-            .map(|x| unsafe { x.assume_init() })
-            .collect()
+        out.into_iter().map(|x| unsafe { x.assume_init() }).collect()
     }
 
     /// The results of `run`, which have to be the same to the bit on one thread and on more of them.
-    pub(crate) fn on_threads<E: Scalar, const N: usize>(
-        run: impl Fn() -> [Vec<E>; N] + Sync,
-    ) -> [Vec<E>; N] {
-        let on = |n| {
-            rayon::ThreadPoolBuilder::new()
-                .num_threads(n)
-                .build()
-                .unwrap()
-                .install(&run)
-        };
+    pub(crate) fn on_threads<E: Scalar, const N: usize>(run: impl Fn() -> [Vec<E>; N] + Sync) -> [Vec<E>; N] {
+        let on = |n| rayon::ThreadPoolBuilder::new().num_threads(n).build().unwrap().install(&run);
         let one = on(1);
         for n in 2..=4 {
             for (several, one) in on(n).iter().zip(&one) {
-                assert!(
-                    bytemuck::cast_slice::<E, u8>(several) == bytemuck::cast_slice::<E, u8>(one),
-                    "{n} threads"
-                );
+                assert!(bytemuck::cast_slice::<E, u8>(several) == bytemuck::cast_slice::<E, u8>(one), "{n} threads");
             }
         }
         one
     }
 
     /// The numbers of columns that take different ways through the kernels.
-    pub(crate) const COLS: [usize; 19] = [
-        0, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 64, 65, 100, 128, 257,
-    ];
+    pub(crate) const COLS: [usize; 19] = [0, 1, 2, 3, 4, 5, 7, 8, 9, 15, 16, 17, 31, 33, 64, 65, 100, 128, 257];
 }
 
 #[cfg(test)]
@@ -410,10 +324,7 @@ mod tests {
     fn check<E: Scalar, I: Index>(rows: &Rows<I>, cols: usize, gap: usize, unused: usize) {
         let mut random = Random::new(cols as u64);
         let stride = cols + gap;
-        let (x, y) = (
-            random.elements::<E>(rows.n_rows() * stride),
-            random.elements::<E>(rows.n_cols * stride),
-        );
+        let (x, y) = (random.elements::<E>(rows.n_rows() * stride), random.elements::<E>(rows.n_cols * stride));
         let x = Dense::new(&x, rows.n_rows(), cols, stride);
         let y = Dense::new(&y, rows.n_cols, cols, stride);
         let len = rows.n_entries() + unused;
@@ -452,17 +363,11 @@ mod tests {
         let rows = Random::new(4).rows::<i32>(40, 30, 5);
         for cols in COLS.into_iter().filter(|&cols| cols > 0) {
             let mut random = Random::new(5);
-            let (mut x, y) = (
-                random.elements::<f32>(40 * cols),
-                random.elements::<f32>(30 * cols),
-            );
+            let (mut x, y) = (random.elements::<f32>(40 * cols), random.elements::<f32>(30 * cols));
             let mut zeros = y.clone();
             zeros[7 * cols..8 * cols].fill(0.0);
             x[11 * cols + cols / 2] = f32::INFINITY;
-            let (x, y) = (
-                Dense::contiguous(&x, 40, cols),
-                Dense::contiguous(&zeros, 30, cols),
-            );
+            let (x, y) = (Dense::contiguous(&x, 40, cols), Dense::contiguous(&zeros, 30, cols));
             let ours = filled(rows.n_entries(), |out| sddmm(&rows, x, y, out));
             assert_close(&ours, &reference::sddmm(&rows, x, y, rows.n_entries()));
         }

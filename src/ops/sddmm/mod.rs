@@ -15,7 +15,7 @@ pub(crate) mod cpu;
 #[cfg(feature = "cube")]
 pub(crate) mod gpu;
 
-use crate::backend::check::{Check, Operand, device_name, expect};
+use crate::backend::check::{Check, Operand, device_can, device_name, expect};
 #[cfg(feature = "flex")]
 use crate::backend::flex::{self, with_float};
 use crate::error::OpError;
@@ -49,11 +49,7 @@ pub trait SampledProduct<X, Y> {
 const CHECK: Check = Check { op: "sddmm" };
 
 /// What every pair of operands is checked for: `items` of X and Y, if any, then rows and columns against a pattern's shape.
-fn check<const A: usize, const B: usize>(
-    shape: [usize; 2],
-    x: &Tensor<A>,
-    y: &Tensor<B>,
-) -> Result<(), OpError> {
+fn check<const A: usize, const B: usize>(shape: [usize; 2], x: &Tensor<A>, y: &Tensor<B>) -> Result<(), OpError> {
     let (left, right) = (Operand::from(x), Operand::from(y));
     let ([m, k], [n, l]) = (matrix(x.dims()), matrix(y.dims()));
     let at = left.with_shape(&shape);
@@ -71,12 +67,9 @@ fn matrix<const D: usize>(dims: [usize; D]) -> [usize; 2] {
 }
 
 /// The primitive at a pattern, on operands that fit.
-fn sample(pattern: &Pattern, x: Tensor<2>, y: Tensor<2>) -> Tensor<1> {
-    Tensor::from_dispatch(<Dispatch as SddmmOps>::sddmm(
-        pattern.clone(),
-        x.into_dispatch(),
-        y.into_dispatch(),
-    ))
+fn sample(pattern: &Pattern, x: Tensor<2>, y: Tensor<2>) -> Result<Tensor<1>, OpError> {
+    device_can(CHECK.op, &x, pattern, &[("X", x.dims()), ("Y", y.dims())])?;
+    Ok(Tensor::from_dispatch(<Dispatch as SddmmOps>::sddmm(pattern.clone(), x.into_dispatch(), y.into_dispatch())))
 }
 
 impl SampledProduct<Tensor<2>, Tensor<2>> for Pattern {
@@ -84,7 +77,8 @@ impl SampledProduct<Tensor<2>, Tensor<2>> for Pattern {
 
     fn try_sddmm(&self, x: Tensor<2>, y: Tensor<2>) -> Result<SparseTensor<2>, OpError> {
         check(self.shape(), &x, &y)?;
-        Ok(SparseTensor::from_checked(self.clone(), sample(self, x, y)))
+        let values = sample(self, x, y)?;
+        Ok(SparseTensor::from_checked(self.clone(), values))
     }
 }
 
@@ -120,12 +114,8 @@ fn sample_batch(
     check([m, n], &x, &y)?;
     let k = x.dims()[2];
     let (x, y) = (reshape(x, [items * m, k]), reshape(y, [items * n, k]));
-    let values = sample(block_diagonal, x, y);
-    Ok(SparseTensor::from_blocks(
-        shape,
-        block_diagonal.clone(),
-        values,
-    ))
+    let values = sample(block_diagonal, x, y)?;
+    Ok(SparseTensor::from_blocks(shape, block_diagonal.clone(), values))
 }
 
 impl SampledProduct<Tensor<3>, Tensor<3>> for SparseTensor<3> {
@@ -148,7 +138,7 @@ impl SampledProduct<Tensor<3>, Tensor<2>> for SparseTensor<3> {
         check([m, n], &x, &y)?;
         let k = x.dims()[2];
         let stacked = self.pattern().stacked(items);
-        let values = sample(&stacked, reshape(x, [items * m, k]), y);
+        let values = sample(&stacked, reshape(x, [items * m, k]), y)?;
         Ok(self.rebuilt(self.pattern().clone(), values))
     }
 }
@@ -212,11 +202,7 @@ pub fn sddmm<A: SampledProduct<X, Y>, X, Y>(at: &A, x: X, y: Y) -> A::Output {
 ///
 /// # Errors
 /// If rows of `x` or `y` do not match the pattern, their columns each other, or items, dtypes or devices differ.
-pub fn try_sddmm<A: SampledProduct<X, Y>, X, Y>(
-    at: &A,
-    x: X,
-    y: Y,
-) -> Result<A::Output, OpError> {
+pub fn try_sddmm<A: SampledProduct<X, Y>, X, Y>(at: &A, x: X, y: Y) -> Result<A::Output, OpError> {
     at.try_sddmm(x, y)
 }
 
@@ -241,13 +227,7 @@ pub fn try_sddmm<A: SampledProduct<X, Y>, X, Y>(
 /// # Ok::<(), TensorError>(())
 /// ```
 #[track_caller]
-pub fn sddmm_with<const D: usize, X, Y>(
-    c: &SparseTensor<D>,
-    x: X,
-    y: Y,
-    alpha: f64,
-    beta: f64,
-) -> SparseTensor<D>
+pub fn sddmm_with<const D: usize, X, Y>(c: &SparseTensor<D>, x: X, y: Y, alpha: f64, beta: f64) -> SparseTensor<D>
 where
     SparseTensor<D>: SampledProduct<X, Y, Output = SparseTensor<D>>,
 {
@@ -284,11 +264,7 @@ where
 
 #[cfg(feature = "flex")]
 impl SddmmOps for burn::backend::Flex {
-    fn sddmm(
-        pattern: Pattern,
-        mut x: FloatTensor<Self>,
-        mut y: FloatTensor<Self>,
-    ) -> FloatTensor<Self> {
+    fn sddmm(pattern: Pattern, mut x: FloatTensor<Self>, mut y: FloatTensor<Self>) -> FloatTensor<Self> {
         with_float!(x.dtype(), E => {
             let (x, y) = (flex::matrix::<E>(&mut x), flex::matrix::<E>(&mut y));
             with_rows!(pattern.rows(), rows => {

@@ -8,11 +8,7 @@ use burn::backend::autodiff::{Autodiff, checkpoint::strategy::CheckpointStrategy
 use burn::backend::tensor::FloatTensor;
 
 impl<B: SparseOps, C: CheckpointStrategy> SpmmOps for Autodiff<B, C> {
-    fn spmm(
-        pattern: Pattern,
-        values: FloatTensor<Self>,
-        dense: FloatTensor<Self>,
-    ) -> FloatTensor<Self> {
+    fn spmm(pattern: Pattern, values: FloatTensor<Self>, dense: FloatTensor<Self>) -> FloatTensor<Self> {
         bilinear::<B, C, _>(
             pattern,
             values,

@@ -6,8 +6,7 @@ use std::ops::Range;
 use crate::backend::dense::{Dense, Output};
 use crate::backend::scalar::{Accumulator, Scalar, as_sums};
 use crate::backend::simd::{
-    self, Entries, Isa, Kernel, Slots, WithEntries, for_each_chunk, is_serial, load, prefetch,
-    store, with_entries,
+    self, Entries, Isa, Kernel, Slots, WithEntries, for_each_chunk, is_serial, load, prefetch, store, with_entries,
 };
 use crate::ops::sddmm::cpu::{TOGETHER, dots, group, sddmm, zero_unused};
 use crate::pattern::{Index, Rows};
@@ -18,12 +17,7 @@ use crate::pattern::{Index, Rows};
 ///
 /// If `dense` has not as many rows as the pattern has columns, `values` not as many elements as it has values, or `out`
 /// is not of the size of the product.
-pub fn spmm<E: Scalar, I: Index>(
-    rows: &Rows<I>,
-    values: &[E],
-    dense: Dense<'_, E>,
-    out: &mut [MaybeUninit<E>],
-) {
+pub fn spmm<E: Scalar, I: Index>(rows: &Rows<I>, values: &[E], dense: Dense<'_, E>, out: &mut [MaybeUninit<E>]) {
     multiply::<E, I, CHAINS>(rows, values, dense, out);
 }
 
@@ -36,35 +30,18 @@ fn multiply<E: Scalar, I: Index, const CHAINS: usize>(
 ) {
     check(rows, values, dense, out.len());
     let out = Output::new(out);
-    match (
-        I::narrow(rows),
-        as_sums(values),
-        dense.as_sums(),
-        out.as_sums(),
-    ) {
+    match (I::narrow(rows), as_sums(values), dense.as_sums(), out.as_sums()) {
         (Some(rows), Some(values), Some(dense), Some(out)) if simd::is_fast() => {
             product::<E::Acc, CHAINS>(rows, values, dense, out);
         }
-        _ => with_entries(
-            rows,
-            Plain {
-                rows,
-                values,
-                dense,
-                out,
-            },
-        ),
+        _ => with_entries(rows, Plain { rows, values, dense, out }),
     }
 }
 
 fn check<E, I: Index>(rows: &Rows<I>, values: &[E], dense: Dense<'_, E>, out: usize) {
     assert_eq!(dense.rows(), rows.n_cols, "rows of the dense operand");
     assert_eq!(values.len(), rows.n_slots, "values");
-    assert_eq!(
-        Some(out),
-        rows.n_rows().checked_mul(dense.cols()),
-        "elements of the output"
-    );
+    assert_eq!(Some(out), rows.n_rows().checked_mul(dense.cols()), "elements of the output");
 }
 
 /// The gradients of [`spmm`], given that of its output: `d_values[slot(e)] = <grad_i, dense_j>` (the rest of `d_values`,
@@ -88,17 +65,10 @@ pub fn spmm_backward<E: Scalar, I: Index>(
     d_dense: &mut [MaybeUninit<E>],
 ) {
     check(rows, values, dense, grad.rows() * grad.cols());
-    assert_eq!(
-        Some(d_dense.len()),
-        dense.rows().checked_mul(dense.cols()),
-        "elements of the dense gradient"
-    );
-    if let (Some(narrow), Some(values), Some(dense), Some(grad)) = (
-        I::narrow(rows),
-        as_sums(values),
-        dense.as_sums(),
-        grad.as_sums(),
-    ) && in_order
+    assert_eq!(Some(d_dense.len()), dense.rows().checked_mul(dense.cols()), "elements of the dense gradient");
+    if let (Some(narrow), Some(values), Some(dense), Some(grad)) =
+        (I::narrow(rows), as_sums(values), dense.as_sums(), grad.as_sums())
+        && in_order
         && is_fused(narrow, dense.cols())
     {
         assert_eq!(d_values.len(), rows.n_slots, "values of the gradient");
@@ -139,15 +109,7 @@ fn product<E: Accumulator, const CHAINS: usize>(
     dense: Dense<'_, E>,
     out: Output<'_, E>,
 ) {
-    with_entries(
-        rows,
-        Product::<E, i32, CHAINS> {
-            rows,
-            values,
-            dense,
-            out,
-        },
-    );
+    with_entries(rows, Product::<E, i32, CHAINS> { rows, values, dense, out });
 }
 
 /// The plain loops over blocks of columns: for 16-bit types, 64-bit indices and old processors.
@@ -160,20 +122,9 @@ struct Plain<'a, E, I> {
 
 impl<E: Scalar, I: Index> WithEntries<I> for Plain<'_, E, I> {
     fn call<M: Slots>(self, entries: Entries<'_, I, M>) {
-        let Self {
-            rows,
-            values,
-            dense,
-            out,
-        } = self;
+        let Self { rows, values, dense, out } = self;
         for_each_chunk(rows, rows.n_entries() * dense.cols(), |range| {
-            simd::run(PlainRows(Chunk {
-                range,
-                entries,
-                values,
-                dense,
-                out,
-            }));
+            simd::run(PlainRows(Chunk { range, entries, values, dense, out }));
         });
     }
 }
@@ -210,34 +161,17 @@ struct Product<'a, E, I, const CHAINS: usize> {
 
 impl<E: Scalar, I: Index, const CHAINS: usize> WithEntries<I> for Product<'_, E, I, CHAINS> {
     fn call<M: Slots>(self, entries: Entries<'_, I, M>) {
-        let Self {
-            rows,
-            values,
-            dense,
-            out,
-        } = self;
+        let Self { rows, values, dense, out } = self;
         for_each_chunk(rows, rows.n_entries() * dense.cols(), |range| {
             macro_rules! narrow {
                 ($n:literal x $v:literal) => {
-                    simd::run_fast(Narrow::<E, I, M, $n, $v, CHAINS>(Chunk {
-                        range,
-                        entries,
-                        values,
-                        dense,
-                        out,
-                    }))
+                    simd::run_fast(Narrow::<E, I, M, $n, $v, CHAINS>(Chunk { range, entries, values, dense, out }))
                 };
             }
             match dense.cols() {
                 0 => {}
                 1 if CHAINS > 1 => match dense.as_vector() {
-                    Some(x) => simd::run_fast(Vector {
-                        range,
-                        entries,
-                        values,
-                        x,
-                        out,
-                    }),
+                    Some(x) => simd::run_fast(Vector { range, entries, values, x, out }),
                     None => narrow!(1 x 1),
                 },
                 1 => narrow!(1 x 1),
@@ -248,13 +182,7 @@ impl<E: Scalar, I: Index, const CHAINS: usize> WithEntries<I> for Product<'_, E,
                 8 => narrow!(8 x 1),
                 9..16 => narrow!(8 x 2),
                 16 => narrow!(16 x 1),
-                _ => simd::run_fast(Wide(Chunk {
-                    range,
-                    entries,
-                    values,
-                    dense,
-                    out,
-                })),
+                _ => simd::run_fast(Wide(Chunk { range, entries, values, dense, out })),
             }
         });
     }
@@ -281,24 +209,13 @@ struct Vector<'a, E, I, M> {
 impl<E: Scalar, I: Index, M: Slots> Kernel for Vector<'_, E, I, M> {
     #[inline(always)]
     fn run<S: Isa>(self) {
-        let Self {
-            range,
-            entries,
-            values,
-            x,
-            out,
-        } = self;
+        let Self { range, entries, values, x, out } = self;
         for row in range {
             // SAFETY: `product` has checked the shapes, `Rows` its columns and slots.
             unsafe {
                 let value = |entry| values.get_unchecked(entries.slot(entry)).widen();
                 // Volatile: otherwise four of them become a gather instruction, which takes longer.
-                let x = |entry| {
-                    x.as_ptr()
-                        .add(entries.column(entry))
-                        .read_volatile()
-                        .widen()
-                };
+                let x = |entry| x.as_ptr().add(entries.column(entry)).read_volatile().widen();
                 let four = |entry: usize, sums| {
                     let at = [entry, entry + 1, entry + 2, entry + 3];
                     S::mul_add(at.map(value), at.map(x), sums)
@@ -337,10 +254,7 @@ impl<E: Scalar, I: Index, M: Slots, const N: usize, const V: usize, const CHAINS
     fn run<S: Isa>(self) {
         let starts = starts::<N, V>(0, self.0.dense.cols());
         // SAFETY: rows of the pattern, and all of their columns.
-        unsafe {
-            self.0
-                .rows::<S, N, V, CHAINS, false>(self.0.range.clone(), starts)
-        };
+        unsafe { self.0.rows::<S, N, V, CHAINS, false>(self.0.range.clone(), starts) };
     }
 }
 
@@ -351,12 +265,7 @@ impl<E: Scalar, I: Index, M: Slots> Kernel for Wide<'_, E, I, M> {
     #[inline(always)]
     fn run<S: Isa>(self) {
         let cols = self.0.dense.cols();
-        let Chunk {
-            range,
-            entries,
-            dense,
-            ..
-        } = &self.0;
+        let Chunk { range, entries, dense, .. } = &self.0;
         // Where rows of the pattern are short, the processor mispredicts the end of one every few entries, and looks
         // ahead less far itself.
         let fetch = dense.is_far() && (entries.are_short(range) || entries.are_irregular(range));
@@ -398,24 +307,12 @@ impl<E: Scalar, I: Index, M: Slots> Chunk<'_, E, I, M> {
     ///
     /// There are such rows, and the vectors are within them.
     #[inline(always)]
-    unsafe fn rows<
-        S: Isa,
-        const N: usize,
-        const V: usize,
-        const CHAINS: usize,
-        const FETCH: bool,
-    >(
+    unsafe fn rows<S: Isa, const N: usize, const V: usize, const CHAINS: usize, const FETCH: bool>(
         &self,
         rows: Range<usize>,
         starts: [usize; V],
     ) {
-        let Self {
-            entries,
-            values,
-            dense,
-            out,
-            ..
-        } = *self;
+        let Self { entries, values, dense, out, .. } = *self;
         for row in rows {
             let mut sums = [[[E::Acc::ZERO; N]; V]; CHAINS];
             // SAFETY: `product` has checked the shapes, `Rows` its columns and slots.
@@ -493,16 +390,7 @@ fn scatter<E: Accumulator>(
 ) {
     macro_rules! scatter {
         ($n:literal x $v:literal) => {
-            with_entries(
-                rows,
-                Scatter::<E, $n, $v> {
-                    values,
-                    dense,
-                    grad,
-                    d_values,
-                    d_dense,
-                },
-            )
+            with_entries(rows, Scatter::<E, $n, $v> { values, dense, grad, d_values, d_dense })
         };
     }
     match dense.cols() {
@@ -528,10 +416,7 @@ struct Scatter<'a, E, const N: usize, const V: usize> {
 
 impl<E: Scalar, I: Index, const N: usize, const V: usize> WithEntries<I> for Scatter<'_, E, N, V> {
     fn call<M: Slots>(self, entries: Entries<'_, I, M>) {
-        simd::run_fast(ScatterAll {
-            entries,
-            scatter: self,
-        });
+        simd::run_fast(ScatterAll { entries, scatter: self });
     }
 }
 
@@ -540,22 +425,10 @@ struct ScatterAll<'a, E, I, M, const N: usize, const V: usize> {
     scatter: Scatter<'a, E, N, V>,
 }
 
-impl<E: Scalar, I: Index, M: Slots, const N: usize, const V: usize> Kernel
-    for ScatterAll<'_, E, I, M, N, V>
-{
+impl<E: Scalar, I: Index, M: Slots, const N: usize, const V: usize> Kernel for ScatterAll<'_, E, I, M, N, V> {
     #[inline(always)]
     fn run<S: Isa>(self) {
-        let Self {
-            entries,
-            scatter:
-                Scatter {
-                    values,
-                    dense,
-                    grad,
-                    d_values,
-                    d_dense,
-                },
-        } = self;
+        let Self { entries, scatter: Scatter { values, dense, grad, d_values, d_dense } } = self;
         let cols = if V == 1 { N } else { dense.cols() };
         let starts = starts::<N, V>(0, cols);
         for row in 0..grad.rows() {
@@ -596,11 +469,7 @@ pub(crate) mod reference {
     use crate::ops::sddmm::cpu::reference::{add, entries};
 
     /// The same as [`super::spmm`], not rounded; the sums of absolute values beside it.
-    pub(crate) fn spmm<E: Scalar, I: Index>(
-        rows: &Rows<I>,
-        values: &[E],
-        dense: Dense<'_, E>,
-    ) -> Vec<(f64, f64)> {
+    pub(crate) fn spmm<E: Scalar, I: Index>(rows: &Rows<I>, values: &[E], dense: Dense<'_, E>) -> Vec<(f64, f64)> {
         let cols = dense.cols();
         let mut out = vec![(0.0, 0.0); rows.n_rows() * cols];
         for (i, j, slot) in entries(rows) {
@@ -630,11 +499,7 @@ mod tests {
         let grad = random.elements::<E>(rows.n_rows() * stride);
         let dense = Dense::new(&dense, rows.n_cols, cols, stride);
         let grad = Dense::new(&grad, rows.n_rows(), cols, stride);
-        let [ours] = on_threads(|| {
-            [filled(rows.n_rows() * cols, |out| {
-                spmm(rows, &values, dense, out)
-            })]
-        });
+        let [ours] = on_threads(|| [filled(rows.n_rows() * cols, |out| spmm(rows, &values, dense, out))]);
         assert_close(&ours, &reference::spmm(rows, &values, dense));
 
         let by_columns = transposed(rows);
@@ -642,16 +507,7 @@ mod tests {
             let mut d_dense = vec![];
             let d_values = filled(values.len(), |d_values| {
                 d_dense = filled(rows.n_cols * cols, |d_dense| {
-                    spmm_backward(
-                        rows,
-                        || by_columns.clone(),
-                        true,
-                        &values,
-                        dense,
-                        grad,
-                        d_values,
-                        d_dense,
-                    );
+                    spmm_backward(rows, || by_columns.clone(), true, &values, dense, grad, d_values, d_dense);
                 });
             });
             [d_values, d_dense]

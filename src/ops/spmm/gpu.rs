@@ -291,11 +291,9 @@ mod tests {
             let values = upload(&gpu, &numbers(pattern.nnz()), [pattern.nnz()]);
             let dense = Matrix::new(upload(&gpu, &numbers(50 * k), [50, k]));
             let grad = Matrix::new(upload(&gpu, &numbers(LENGTHS.len() * k), [LENGTHS.len(), k]));
-            let (lanes, n) =
-                fused_lanes(&gpu, &pattern, &dense, &grad).expect("planes, and columns that fit");
+            let (lanes, n) = fused_lanes(&gpu, &pattern, &dense, &grad).expect("planes, and columns that fit");
             let (d_values, d_dense) = fused(&gpu, &pattern, &values, &dense, &grad, lanes, n);
-            let expected =
-                [products(&gpu, &pattern, &grad, &dense), product(&gpu, &pattern.t(), &values, &grad)];
+            let expected = [products(&gpu, &pattern, &grad, &dense), product(&gpu, &pattern.t(), &values, &grad)];
             for (found, expected) in [d_values, d_dense].iter().zip(&expected) {
                 for (found, expected) in read(found).into_iter().zip(read(expected)) {
                     assert!((found - expected).abs() < 1e-3, "{found} for {expected}, k = {k}");

@@ -22,7 +22,7 @@ mod cpu;
 pub(crate) mod gpu;
 
 use super::sddmm::SddmmOps;
-use crate::backend::check::{Check, Operand, expect};
+use crate::backend::check::{Check, Operand, device_can, expect};
 #[cfg(feature = "flex")]
 use crate::backend::flex::{self, with_float};
 use crate::error::OpError;
@@ -38,11 +38,7 @@ use burn::tensor::{Shape, Tensor};
 pub trait SpmmOps: SddmmOps {
     /// `A B`: values of A `[nnz]`, B `[n, k]`, result `[m, k]`.
     #[fusion(dtype = dense, shape = product_shape(pattern, dense))]
-    fn spmm(
-        pattern: Pattern,
-        values: FloatTensor<Self>,
-        dense: FloatTensor<Self>,
-    ) -> FloatTensor<Self>;
+    fn spmm(pattern: Pattern, values: FloatTensor<Self>, dense: FloatTensor<Self>) -> FloatTensor<Self>;
 
     /// Both gradients, `[nnz]` and `[n, k]`, from that of the product, `[m, k]`.
     ///
@@ -54,10 +50,7 @@ pub trait SpmmOps: SddmmOps {
         dense: FloatTensor<Self>,
         grad: FloatTensor<Self>,
     ) -> (FloatTensor<Self>, FloatTensor<Self>) {
-        (
-            Self::sddmm(pattern.clone(), grad.clone(), dense),
-            Self::spmm(pattern.t(), values, grad),
-        )
+        (Self::sddmm(pattern.clone(), grad.clone(), dense), Self::spmm(pattern.t(), values, grad))
     }
 }
 
@@ -91,7 +84,10 @@ impl SparseMatmul<Tensor<2>> for SparseTensor<2> {
 
     fn try_matmul(&self, rhs: Tensor<2>) -> Result<Tensor<2>, OpError> {
         let left = Operand::sparse(&self.shape(), self.values());
-        check(&left, self.shape()[1], &Operand::from(&rhs), rhs.dims()[0])?;
+        let [m, n] = self.shape();
+        let [rows, k] = rhs.dims();
+        check(&left, n, &Operand::from(&rhs), rows)?;
+        device_can(OP, &rhs, self.pattern(), &[("B", [n, k]), ("C", [m, k])])?;
         Ok(Tensor::from_dispatch(<Dispatch as SpmmOps>::spmm(
             self.pattern().clone(),
             self.values().clone().into_dispatch(),
@@ -246,11 +242,7 @@ impl SparseTensor<3> {
 
 #[cfg(feature = "flex")]
 impl SpmmOps for burn::backend::Flex {
-    fn spmm(
-        pattern: Pattern,
-        mut values: FloatTensor<Self>,
-        mut dense: FloatTensor<Self>,
-    ) -> FloatTensor<Self> {
+    fn spmm(pattern: Pattern, mut values: FloatTensor<Self>, mut dense: FloatTensor<Self>) -> FloatTensor<Self> {
         let shape = product_shape(&pattern, &dense.shape());
         with_float!(values.dtype(), E => {
             let (values, dense) = (flex::values::<E>(&mut values), flex::matrix::<E>(&mut dense));

@@ -50,22 +50,12 @@ impl Place {
     }
 
     /// Shows a pattern to a visitor.
-    pub(super) fn visit<V: ModuleVisitor, const D: usize>(
-        &self,
-        structure: &Structure<D>,
-        visitor: &mut V,
-    ) {
+    pub(super) fn visit<V: ModuleVisitor, const D: usize>(&self, structure: &Structure<D>, visitor: &mut V) {
         let header = Header::of(structure);
         let (header, words) = if header.is_narrow() {
-            (
-                self.header::<i32>(header),
-                self.words::<i32, D>(structure, header),
-            )
+            (self.header::<i32>(header), self.words::<i32, D>(structure, header))
         } else {
-            (
-                self.header::<i64>(header),
-                self.words::<i64, D>(structure, header),
-            )
+            (self.header::<i64>(header), self.words::<i64, D>(structure, header))
         };
         for (name, param) in [("header", header), ("words", words)] {
             visitor.enter_module("pattern", CONTAINER);
@@ -77,11 +67,7 @@ impl Place {
     }
 
     /// Offers a pattern to a mapper, in wide integers: a loader may cast to our type, and Burn panics if that narrows.
-    pub(super) fn map<M: ModuleMapper, const D: usize>(
-        &self,
-        structure: &Structure<D>,
-        mapper: &mut M,
-    ) -> Mapped<D> {
+    pub(super) fn map<M: ModuleMapper, const D: usize>(&self, structure: &Structure<D>, mapper: &mut M) -> Mapped<D> {
         let own = Header::of(structure);
         let header = map_named(mapper, "header", self.header::<i64>(own));
         if !header.is_initialized() {
@@ -122,18 +108,10 @@ impl Place {
     /// Makes a load fail with our message. No mapper can be handed an error, but a loader fails with the list of all parameters that
     /// it found nothing for: here is one more, named by the message. Other mappers do nothing with it.
     pub(super) fn refuse<M: ModuleMapper>(&self, fault: &str, mapper: &mut M) {
-        map_named(
-            mapper,
-            &format!("invalid: {fault}"),
-            self.param(0, Vec::<i32>::new),
-        );
+        map_named(mapper, &format!("invalid: {fault}"), self.param(0, Vec::<i32>::new));
     }
 
-    fn param<E: Element>(
-        &self,
-        length: usize,
-        data: impl FnOnce() -> Vec<E> + Send + Sync + 'static,
-    ) -> IntParam {
+    fn param<E: Element>(&self, length: usize, data: impl FnOnce() -> Vec<E> + Send + Sync + 'static) -> IntParam {
         let make = move |device: &Device, _| {
             let data = data();
             let length = data.len();
@@ -146,11 +124,7 @@ impl Place {
         self.param(HEADER, move || header.encode::<I>().to_vec())
     }
 
-    fn words<I: Index + Element, const D: usize>(
-        &self,
-        structure: &Structure<D>,
-        header: Header,
-    ) -> IntParam {
+    fn words<I: Index + Element, const D: usize>(&self, structure: &Structure<D>, header: Header) -> IntParam {
         let structure = structure.clone();
         self.param(header.words, move || encode::<I, D>(&structure))
     }
@@ -169,17 +143,12 @@ fn map_named<M: ModuleMapper>(mapper: &mut M, name: &str, param: IntParam) -> In
 
 /// The integers of a parameter, whatever a loader made of it.
 fn read(param: &IntParam) -> Result<RawIndices, String> {
-    let data = param
-        .val()
-        .try_into_data()
-        .map_err(|error| format!("reading failed: {error:?}"))?;
+    let data = param.val().try_into_data().map_err(|error| format!("reading failed: {error:?}"))?;
     let found = match data.dtype() {
         DType::I32 => data.try_into_vec().map(RawIndices::I32),
         DType::I64 => data.try_into_vec().map(RawIndices::I64),
         dtype => {
-            return Err(format!(
-                "a pattern of type {dtype:?}, it must be I32 or I64"
-            ));
+            return Err(format!("a pattern of type {dtype:?}, it must be I32 or I64"));
         }
     };
     found.map_err(|error| format!("reading failed: {error:?}"))
@@ -198,10 +167,7 @@ impl Header {
     fn of<const D: usize>(structure: &Structure<D>) -> Self {
         Self {
             width: structure.pattern.index_width(),
-            words: buffers(structure)
-                .iter()
-                .map(|buffer| 1 + buffer.len())
-                .sum(),
+            words: buffers(structure).iter().map(|buffer| 1 + buffer.len()).sum(),
         }
     }
 
@@ -237,10 +203,7 @@ fn buffers<const D: usize>(Structure { pattern, shape }: &Structure<D>) -> Vec<I
     let width = pattern.index_width();
     let text = pattern.format().to_string();
     let text: Vec<usize> = text.bytes().map(usize::from).collect();
-    let mut buffers = vec![
-        Indices::of_width(width, &text),
-        Indices::of_width(width, shape),
-    ];
+    let mut buffers = vec![Indices::of_width(width, &text), Indices::of_width(width, shape)];
     for level in pattern.levels() {
         buffers.extend(level.positions.clone());
         buffers.extend(level.coordinates.clone());
@@ -263,32 +226,20 @@ fn decode<const D: usize>(words: &RawIndices, width: IndexWidth) -> Result<Struc
     let mut buffers = split(words)?.into_iter();
     let text = numbers::<u8>(buffers.next(), "format")?;
     let text = String::from_utf8(text).map_err(|error| error.to_string())?;
-    let format: TensorFormat = text
-        .parse()
-        .map_err(|error: FormatError| error.to_string())?;
+    let format: TensorFormat = text.parse().map_err(|error: FormatError| error.to_string())?;
     let found = numbers::<usize>(buffers.next(), "shape")?;
-    let shape: [usize; D] = found
-        .as_slice()
-        .try_into()
-        .map_err(|_| format!("a shape {found:?} for {D} dimensions"))?;
+    let shape: [usize; D] = found.as_slice().try_into().map_err(|_| format!("a shape {found:?} for {D} dimensions"))?;
     let [batch @ .., rows, columns] = &found[..] else {
         return Err(format!("a shape {found:?} of no matrix"));
     };
     let item = [*rows, *columns];
-    let times = |size: usize| {
-        batch
-            .iter()
-            .try_fold(size, |all, &items| all.checked_mul(items))
-    };
+    let times = |size: usize| batch.iter().try_fold(size, |all, &items| all.checked_mul(items));
     let (Some(rows), Some(columns)) = (times(item[0]), times(item[1])) else {
         return Err(format!("a shape {found:?} is too large"));
     };
     let levels = format.levels().iter().map(|level| {
         let mut next = |stored: bool| if stored { buffers.next() } else { None };
-        (
-            next(level.kind.has_positions()),
-            next(level.kind.has_coordinates()),
-        )
+        (next(level.kind.has_positions()), next(level.kind.has_coordinates()))
     });
     let levels = levels.collect();
     if buffers.next().is_some() {
@@ -306,12 +257,7 @@ fn check_items(pattern: &Pattern, [rows, columns]: [usize; 2]) -> Result<(), Pat
     pattern.for_each_entry(|row, column, position| {
         let block = row / rows;
         if block != column / columns || block < previous {
-            fault.get_or_insert(PatternError::OutsideBlock {
-                position,
-                row,
-                column,
-                block,
-            });
+            fault.get_or_insert(PatternError::OutsideBlock { position, row, column, block });
         }
         previous = block;
     });
@@ -323,9 +269,7 @@ fn numbers<T: TryFrom<i128>>(buffer: Option<RawIndices>, what: &str) -> Result<V
     (0..buffer.len())
         .map(|at| {
             let number = buffer.get(at);
-            number
-                .try_into()
-                .map_err(|_| format!("{number} in the {what}"))
+            number.try_into().map_err(|_| format!("{number} in the {what}"))
         })
         .collect()
 }

@@ -78,17 +78,10 @@ fn chainer_6543_no_duplicate_wins() {
 /// pytorch/pytorch#56856 and PR 138068, NVIDIA/CUDALibrarySamples#106: invalid structures were accepted.
 #[test]
 fn pytorch_56856_invalid_structures_are_refused() {
-    let refused = |offsets: &[i64], columns: &[i64], shape| {
-        Pattern::csr(offsets, columns, shape).unwrap_err().to_string()
-    };
-    assert_eq!(
-        refused(&[0, 0, 0], &[0, 1, 2], [2, 3]),
-        "row offsets end at 0, but there are 3 entries"
-    );
-    assert_eq!(
-        refused(&[0, 2, 1, 3], &[0, 1, 2], [3, 3]),
-        "row offsets decrease at position 2: 1 after 2"
-    );
+    let refused =
+        |offsets: &[i64], columns: &[i64], shape| Pattern::csr(offsets, columns, shape).unwrap_err().to_string();
+    assert_eq!(refused(&[0, 0, 0], &[0, 1, 2], [2, 3]), "row offsets end at 0, but there are 3 entries");
+    assert_eq!(refused(&[0, 2, 1, 3], &[0, 1, 2], [3, 3]), "row offsets decrease at position 2: 1 after 2");
     assert_eq!(
         Pattern::coo([0, 2], [0, 0], [2, 2]).unwrap_err().to_string(),
         "row index 2 at position 1 is out of range for a matrix with 2 rows (shape 2x2)"

@@ -46,8 +46,5 @@ fn pytorch_sparse_223_sizes_beyond_32_bits() {
 fn scipy_12340_a_narrow_index_type_is_refused() {
     let a = Pattern::coo([0], [1usize << 32], [1, 1 << 33]).unwrap();
     let error = a.with_index_width(sparsegrad::pattern::IndexWidth::I32).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "columns = 8589934592 does not fit 32-bit indices (largest 2147483647)"
-    );
+    assert_eq!(error.to_string(), "columns = 8589934592 does not fit 32-bit indices (largest 2147483647)");
 }

@@ -14,9 +14,7 @@ fn device() -> Device {
 
 /// A sparse f64 matrix from coordinates, kept in their order, tracked.
 fn coo(shape: [usize; 2], rows: &[usize], cols: &[usize], values: &[f64]) -> SparseTensor<2> {
-    SparseTensor::from_coo(rows, cols, values, shape, &device())
-        .expect("valid coordinates")
-        .require_grad()
+    SparseTensor::from_coo(rows, cols, values, shape, &device()).expect("valid coordinates").require_grad()
 }
 
 fn dense<const R: usize, const C: usize>(rows: [[f64; C]; R]) -> Tensor<2> {
