@@ -390,6 +390,28 @@ pub enum OpError {
         /// The device.
         device: String,
     },
+    /// Another pattern than the plan was made for.
+    #[error("{op}: {operand} is {given}, and the plan is for another pattern, {planned}")]
+    OtherPattern {
+        /// The operation.
+        op: &'static str,
+        /// The operand.
+        operand: &'static str,
+        /// The plan's pattern, in words.
+        planned: String,
+        /// The operand's.
+        given: String,
+    },
+    /// A result that the host has no memory for.
+    #[error("{op}: there is no memory for {what} = {size}")]
+    Memory {
+        /// The operation.
+        op: &'static str,
+        /// What there are too many of.
+        what: &'static str,
+        /// How many, at least.
+        size: u128,
+    },
     /// Sizes beyond what the device's indices or memory can hold.
     #[error("{op}: {what} = {size} is beyond the limit of {limit} of {device}")]
     TooLarge {
@@ -404,4 +426,64 @@ pub enum OpError {
         /// The device.
         device: String,
     },
+}
+
+/// A triangular system that can't be solved.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum TriangularError {
+    /// A row that stores nothing on the diagonal.
+    #[error("no diagonal entry in row {row}{}: a triangular solve needs one in every row (or unit_diagonal)", of_item(item))]
+    MissingDiagonal {
+        /// The row, the first of its kind.
+        row: usize,
+        /// In a batch, its item.
+        item: Option<usize>,
+    },
+    /// A zero on the diagonal: the matrix is singular.
+    #[error("the diagonal entry in row {row}{} is {value}: a triangular solve divides by it", of_item(item))]
+    ZeroDiagonal {
+        /// The row, the first of its kind.
+        row: usize,
+        /// In a batch, its item.
+        item: Option<usize>,
+        /// The value, duplicates summed.
+        value: f64,
+    },
+    /// A stored entry that the solve would ignore, where that was to be refused.
+    #[error(
+        "entry {position} ({row}, {column}){} would be ignored: it is in the other triangle, or on a diagonal that is taken as ones",
+        of_item(item)
+    )]
+    Ignored {
+        /// Its place among the values.
+        position: usize,
+        /// Its row.
+        row: usize,
+        /// Its column.
+        column: usize,
+        /// In a batch, its item.
+        item: Option<usize>,
+    },
+    /// A matrix that is not square.
+    #[error("a triangular solve needs a square matrix, and this is {rows}x{columns}")]
+    NotSquare {
+        /// Its rows.
+        rows: usize,
+        /// Its columns.
+        columns: usize,
+    },
+    /// Operands that do not fit each other.
+    #[error(transparent)]
+    Operands(#[from] OpError),
+    /// Reading the diagonal back from the device failed.
+    #[error("reading from the device failed: {reason}")]
+    Read {
+        /// What the backend says.
+        reason: String,
+    },
+}
+
+fn of_item(item: &Option<usize>) -> String {
+    item.map_or(String::new(), |item| format!(" of item {item}"))
 }

@@ -37,9 +37,11 @@
 //! | [`pattern`] | index buffers of a format, checked, and the plans made on them |
 //! | [`SparseTensor`] | constructors, conversions, gradients, display |
 //! | [`SparseParam`] | a sparse tensor in a Burn module: training, records |
+//! | [`gallery`] | matrices by construction: grids, graphs, bands, random ones |
+//! | [`io`] | Matrix Market files, matrices on the host |
 //! | [`ops`] | the operations, one module each, with formulas |
 //! | [`vjp`] | gradients as functions that can be differentiated again |
-//! | [`testing`] | finite differences and dense oracles |
+//! | [`testing`] | finite differences; strategies for property tests (feature `proptest`) |
 //! | [`error`] | what can go wrong |
 //!
 //! Errors: what depends on data returns a `Result` with a typed error. Operands that don't fit each other panic, as in
@@ -49,6 +51,7 @@
 mod backend;
 pub mod error;
 pub mod format;
+pub mod gallery;
 pub mod io;
 pub mod ops;
 pub mod pattern;
@@ -59,17 +62,29 @@ pub mod vjp;
 pub use backend::SparseOps;
 pub use burn;
 pub use format::TensorFormat;
+pub use ops::reduce::{
+    Norm, Per, Reduce, edge_gather, sparse_bidir_logsumexp, sparse_logsumexp, try_edge_gather,
+};
+pub use ops::add::{csr_add, sparse_add, sparse_mul, try_csr_add, try_sparse_add, try_sparse_mul};
 pub use ops::sddmm::{SampledProduct, sddmm, sddmm_with, try_sddmm, try_sddmm_with};
+pub use ops::spgemm::{SpgemmPlan, spgemm, try_spgemm};
 pub use ops::spmm::{SparseMatmul, sparse_mm, try_sparse_mm};
+pub use ops::trisolve::{Triangular, TriangularSolve, sparse_triangular_solve};
 pub use pattern::Pattern;
 pub use tensor::{IntoValues, SparseParam, SparseTensor};
 
 /// What most programs need: this crate's types and functions, and Burn's tensor and device.
 pub mod prelude {
     pub use crate::error::{FormatError, OpError, PatternError, TensorError};
+    pub use crate::{Norm, Per, edge_gather, sparse_bidir_logsumexp, sparse_logsumexp};
     pub use crate::{
-        Pattern, SparseMatmul, SparseParam, SparseTensor, TensorFormat, sddmm, sddmm_with, sparse_mm, try_sddmm,
-        try_sparse_mm,
+        Pattern, SparseMatmul, SparseParam, SparseTensor, TensorFormat, SpgemmPlan, sddmm, sddmm_with, sparse_mm, spgemm, try_sddmm,
+        try_sparse_mm, try_spgemm,
     };
     pub use burn::tensor::{DType, Device, Distribution, Int, Tensor};
 }
+
+/// The programs of the README, compiled and run.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

@@ -9,7 +9,9 @@
 use crate::backend::SparseOps;
 use crate::backend::autodiff::linear;
 use crate::backend::check::{Check, Operand, expect};
-use crate::ops::{sddmm as sddmm_op, spmm as spmm_op};
+use crate::ops::{sddmm as sddmm_op, spgemm as spgemm_op, spmm as spmm_op};
+use crate::error::TriangularError;
+use crate::ops::trisolve::{self, Triangular};
 use crate::tensor::SparseTensor;
 use burn::backend::autodiff::{Autodiff, checkpoint::strategy::CheckpointStrategy};
 use burn::backend::{Backend, Dispatch, TensorMetadata, backend_extension, tensor::FloatTensor};
@@ -50,6 +52,60 @@ pub fn spmm(a: &SparseTensor<2>, b: Tensor<2>, grad: Tensor<2>) -> (SparseTensor
 #[track_caller]
 pub fn sddmm(grad: &SparseTensor<2>, x: Tensor<2>, y: Tensor<2>) -> (Tensor<2>, Tensor<2>) {
     (spmm_op::sparse_mm(grad, y), spmm_op::sparse_mm(&grad.t(), x))
+}
+
+/// The gradients of [`spgemm`](crate::spgemm): from that of the product, `grad`, at the product's pattern, those of `a` and `b`.
+///
+/// `dA_e = <grad_i., B_k.>` at `a`'s pattern, and `dB_e = <A_.k, grad_.j>` at `b`'s: both differentiable in `a`, `b` and `grad`.
+///
+/// # Panics
+/// If `grad` has another pattern than `spgemm(a, b)`, or shapes, dtypes or devices do not fit.
+///
+/// ```
+/// use sparsegrad::{prelude::*, vjp};
+///
+/// let a = SparseTensor::eye(2, &Device::flex())?.map_values(|v| v * 3);
+/// let c = spgemm(&a, &a);
+/// let (left, right) = vjp::spgemm(&a, &a, &c);
+/// assert_eq!(left.get(0, 0)?, Some(27.0));
+/// assert_eq!(right.get(1, 1)?, Some(27.0));
+/// # Ok::<(), TensorError>(())
+/// ```
+#[track_caller]
+pub fn spgemm(a: &SparseTensor<2>, b: &SparseTensor<2>, grad: &SparseTensor<2>) -> (SparseTensor<2>, SparseTensor<2>) {
+    expect(spgemm_op::gradients(a, b, grad))
+}
+
+/// The gradients of [`sparse_triangular_solve`](crate::sparse_triangular_solve): from the solution `x` and its gradient, `grad`,
+/// those of `a` and of the right-hand side.
+///
+/// `dB = op(A)^-T grad`, and `dA_e = -<dB_i, x_j>` at the entries that are read, 0 at others: both differentiable in `a`, `x`
+/// and `grad`. For a second derivative of a solve, `x` is to be the solution itself, not a copy that is cut off from its graph.
+///
+/// # Errors
+/// As the solve.
+///
+/// ```
+/// use sparsegrad::{Triangular, prelude::*, sparse_triangular_solve, vjp};
+///
+/// // f(v) = sum of 1 / v_i has the gradient -1 / v^2 and the Hessian diag(2 / v^3).
+/// let device = Device::flex().autodiff();
+/// let a = SparseTensor::from_triplets(&[0, 1], &[0, 1], &[2.0f32, 4.0], [2, 2], &device)?.require_grad();
+/// let ones = Tensor::<2>::ones([2, 1], &device);
+/// let x = sparse_triangular_solve(&a, ones.clone(), Triangular::lower())?;
+/// let (gradient, _) = vjp::sparse_triangular_solve(&a, x, ones, Triangular::lower())?;
+/// assert_eq!(gradient.values().to_data().try_to_vec::<f32>().unwrap(), [-0.25, -0.0625]);
+/// let hessian = a.grad(&gradient.values().clone().sum().backward()).unwrap();
+/// assert_eq!(hessian.values().to_data().try_to_vec::<f32>().unwrap(), [0.25, 0.03125]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub fn sparse_triangular_solve(
+    a: &SparseTensor<2>,
+    x: Tensor<2>,
+    grad: Tensor<2>,
+    options: Triangular,
+) -> Result<(SparseTensor<2>, Tensor<2>), TriangularError> {
+    trisolve::gradients(a, x, grad, options)
 }
 
 /// The primitive under [`backward`](backward()), on backend tensors.

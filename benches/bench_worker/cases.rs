@@ -1,10 +1,10 @@
 //! The operations on offer. To add one: a function from the problem to its case, and its line in [`prepare`].
 
 use crate::problem::Problem;
-use burn::tensor::Gradients;
+use burn::tensor::{Gradients, TensorData};
 use serde_json::{Value, json};
 use sparsegrad::prelude::*;
-use sparsegrad::vjp;
+use sparsegrad::{Triangular, sparse_triangular_solve, vjp};
 use std::error::Error;
 
 /// A prepared problem. A closure is one whose check is a run.
@@ -70,6 +70,9 @@ pub fn prepare(problem: &Problem) -> Prepared {
         "spmv" => spmv(problem),
         "spmm" => spmm(problem),
         "sddmm" => sddmm_at(problem),
+        "transpose" if !problem.backward() => transpose(problem),
+        "logsumexp" => logsumexp(problem),
+        "trisolve" => trisolve(problem),
         _ => Err("unsupported".into()),
     }
 }
@@ -118,6 +121,75 @@ fn sddmm_at(problem: &Problem) -> Prepared {
         let out = sddmm(&pattern, x.clone(), y.clone()).values().clone();
         let grads = vjp::backward(&out, upstream.clone());
         results(out, [("grad_x", grad(&x, &grads)), ("grad_y", grad(&y, &grads))])
+    };
+    Ok((Box::new(case), nnz))
+}
+
+fn trisolve(problem: &Problem) -> Prepared {
+    let a = lower_factor(&problem.matrix()?)?;
+    let ([n, _], nnz, k) = (a.shape(), a.nnz(), problem.cols);
+    let b = problem.dense(1, [n, k]);
+    let solve = |a: &SparseTensor<2>, b: &Tensor<2>| {
+        sparse_triangular_solve(a, b.clone(), Triangular::lower()).expect("a diagonal of twos")
+    };
+    if !problem.backward() {
+        return Ok((forward(move || solve(&a, &b)), nnz));
+    }
+    let (a, b, upstream) = (a.require_grad(), b.require_grad(), problem.dense(2, [n, k]));
+    let case = move || {
+        let out = solve(&a, &b);
+        let grads = vjp::backward(&out, upstream.clone());
+        results(out, [("grad_values", values_grad(&a, &grads)), ("grad_dense", grad(&b, &grads))])
+    };
+    Ok((Box::new(case), nnz))
+}
+
+/// L(2, 1) of the protocol: strictly lower rows scaled to 1 in absolute sum, and 2 on the diagonal.
+fn lower_factor(a: &SparseTensor<2>) -> Result<SparseTensor<2>, Box<dyn Error>> {
+    let ([n, _], dtype) = (a.shape(), a.dtype());
+    let mut rows = vec![Vec::new(); n];
+    for (row, column, value) in a.triplets()?.filter(|&(row, column, _)| column < row) {
+        rows[row].push((column, value));
+    }
+    let (mut at, mut columns, mut values) = (Vec::new(), Vec::new(), Vec::new());
+    for (row, mut entries) in rows.into_iter().enumerate() {
+        let sum: f64 = entries.iter().map(|(_, value)| value.abs()).sum();
+        let scale = if sum == 0.0 { 1.0 } else { 1.0 / sum };
+        entries.iter_mut().for_each(|(_, value)| *value *= scale);
+        entries.push((row, 2.0));
+        entries.sort_by_key(|entry| entry.0);
+        for (column, value) in entries {
+            at.push(row);
+            columns.push(column);
+            values.push(value);
+        }
+    }
+    let values = Tensor::<1>::from_data(TensorData::new(values, [at.len()]), (&a.device(), dtype));
+    Ok(SparseTensor::new(Pattern::coo(at, columns, [n, n])?, values)?.to_csr())
+}
+
+/// Sorted anew in every run.
+fn transpose(problem: &Problem) -> Prepared {
+    let (pattern, values) = problem.matrix()?.into_parts();
+    let nnz = pattern.nnz();
+    let case = move || {
+        let a = SparseTensor::new(pattern.without_plans(), values.clone()).expect("the pattern's values");
+        a.transpose().values().clone()
+    };
+    Ok((forward(case), nnz))
+}
+
+fn logsumexp(problem: &Problem) -> Prepared {
+    let a = problem.matrix()?;
+    let ([m, _], nnz) = (a.shape(), a.nnz());
+    if !problem.backward() {
+        return Ok((forward(move || a.logsumexp(Per::Row)), nnz));
+    }
+    let (a, upstream) = (a.require_grad(), problem.dense(2, [m]));
+    let case = move || {
+        let out = a.logsumexp(Per::Row);
+        let grads = vjp::backward(&out, upstream.clone());
+        results(out, [("grad_values", values_grad(&a, &grads))])
     };
     Ok((Box::new(case), nnz))
 }

@@ -1,13 +1,22 @@
 //! Element types of the kernels, and the types they accumulate in.
 
 use std::fmt::Debug;
-use std::ops::{Add, Mul};
+use std::ops::{Add, Div, Mul, Neg};
 
 use half::{bf16, f16};
 
 /// What a kernel adds in: `f32` or `f64`.
 pub trait Accumulator:
-    Copy + Debug + PartialEq + Add<Output = Self> + Mul<Output = Self> + From<f32> + Into<f64> + Scalar<Acc = Self>
+    Copy
+    + Debug
+    + PartialEq
+    + Add<Output = Self>
+    + Mul<Output = Self>
+    + Div<Output = Self>
+    + Neg<Output = Self>
+    + From<f32>
+    + Into<f64>
+    + Scalar<Acc = Self>
 {
     /// Zero.
     const ZERO: Self;

@@ -68,6 +68,29 @@ pub(crate) trait Isa {
         sums
     }
 
+    /// `a / b` in each lane.
+    #[inline(always)]
+    fn div<A: Accumulator, const N: usize>(a: [A; N], b: [A; N]) -> [A; N] {
+        // SAFETY: the vectors are no larger than `VECTOR` and of the lanes' type.
+        #[cfg(target_arch = "x86_64")]
+        unsafe {
+            match vector::<Self, A, N>() {
+                (4, 64) => return lanewise(a, b, b, |a, b, _| _mm512_div_ps(a, b)),
+                (4, 32) => return lanewise(a, b, b, |a, b, _| _mm256_div_ps(a, b)),
+                (4, 16) => return lanewise(a, b, b, |a, b, _| _mm_div_ps(a, b)),
+                (8, 64) => return lanewise(a, b, b, |a, b, _| _mm512_div_pd(a, b)),
+                (8, 32) => return lanewise(a, b, b, |a, b, _| _mm256_div_pd(a, b)),
+                (8, 16) => return lanewise(a, b, b, |a, b, _| _mm_div_pd(a, b)),
+                _ => {}
+            }
+        }
+        let mut quotients = a;
+        for lane in 0..N {
+            quotients[lane] = a[lane] / b[lane];
+        }
+        quotients
+    }
+
     /// The lanes of `a` whose bits are set in `mask`, which has all or none of a lane; zero in the others.
     #[inline(always)]
     fn select<A: Accumulator, const N: usize>(mask: [A; N], a: [A; N]) -> [A; N] {
@@ -504,6 +527,7 @@ mod tests {
         };
         assert_eq!(S::mul_add(a, b, c), each(&fused));
         assert_eq!(S::add(a, b), each(&|lane| a[lane] + b[lane]));
+        assert_eq!(S::div(a, b), each(&|lane| a[lane] / b[lane]));
         let even = |lane: usize| lane.is_multiple_of(2);
         let mask = each(&|lane| if even(lane) { A::ONES } else { A::ZERO });
         assert_eq!(S::select(mask, a), each(&|lane| if even(lane) { a[lane] } else { A::ZERO }));

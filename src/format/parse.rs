@@ -280,7 +280,7 @@ mod tests {
         }
         assert_eq!(
             error("(i, j) -> (i : dense, j : packed)").to_string(),
-            "expected dense, batch, compressed, singleton, range, delta(bits) or structured(n) at character 25 \
+            "expected dense, batch, compressed, singleton, range, delta(bits) or structured(n) at character 26 \
              of the format and found 'p'"
         );
         assert!(matches!(error("(i, j"), Syntax { position: 5, .. }));

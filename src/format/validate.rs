@@ -59,7 +59,7 @@ pub(super) fn check(names: &[String], levels: &[Level]) -> Result<(), FormatErro
 fn check_kind(at: usize, level: &Level, levels: &[Level]) -> Result<(), FormatError> {
     let invalid = |reason| Err(FormatError::InvalidLevel { level: at, kind: format!("{:?}", level.kind), reason });
     let stores = level.kind.has_coordinates();
-    if !stores && !(level.unique && level.ordered) {
+    if !(stores || level.unique && level.ordered) {
         return invalid("a level that stores no coordinates is always unique and ordered");
     }
     match level.kind {

@@ -4,10 +4,19 @@
 //! |---|---|---|
 //! | [`spmm`] | [`sparse_mm`](spmm::sparse_mm), [`SparseTensor::matmul`](crate::SparseTensor::matmul), [`matvec`](crate::SparseTensor::matvec) | sddmm, and spmm with the transpose |
 //! | [`sddmm`] | [`sddmm`](sddmm::sddmm), [`sddmm_with`](sddmm::sddmm_with) | spmm, and spmm with the transpose |
+//! | [`spgemm`](mod@spgemm) | [`spgemm`](spgemm::spgemm), [`SpgemmPlan`](spgemm::SpgemmPlan), [`SparseTensor::matmul`](crate::SparseTensor::matmul) | masked products at each operand's pattern |
+//! | [`trisolve`] | [`sparse_triangular_solve`](trisolve::sparse_triangular_solve) | trisolve with the transpose, and sddmm at the triangle |
+//! | [`add`] | [`csr_add`](add::csr_add), [`sparse_add`](add::sparse_add), [`sparse_mul`](add::sparse_mul), operators, [`scale`](crate::SparseTensor::scale), [`map_coalesced`](crate::SparseTensor::map_coalesced) | gathers, and their transposes |
 //! | [`gather`] | conversions, [`coalesce`](crate::SparseTensor::coalesce) | the transposed gather |
 //! | [`dense`] | [`to_dense`](crate::SparseTensor::to_dense), [`from_dense`](crate::SparseTensor::from_dense) | each the other's transpose |
+//! | [`reduce`] | [`sum`](crate::SparseTensor::sum), `mean`, `max`, `min`, `norm`, [`sparse_logsumexp`](reduce::sparse_logsumexp), [`edge_gather`](reduce::edge_gather) | its own, at the entries |
+//! | [`reduce`] | [`row_softmax`](crate::SparseTensor::row_softmax), `column_softmax`, their logarithms | its own |
 
+pub mod add;
 pub mod dense;
 pub mod gather;
+pub mod reduce;
 pub mod sddmm;
+pub mod spgemm;
 pub mod spmm;
+pub mod trisolve;

@@ -3,8 +3,9 @@
 //! So nothing that reads a pattern knows of batches: one row-ordered view serves all items, ragged or not, and no operation
 //! loops over them. What belongs to a batch is only here: how items are put together and taken apart.
 
-use super::plan::Target;
-use super::rows::partition_point;
+use super::build::trusted_csr;
+use super::plan::{Target, with_rows};
+use super::rows::{Index, partition_point};
 use super::{Conversion, Indices, Pattern};
 use crate::error::PatternError;
 use std::ops::Range;
@@ -167,6 +168,31 @@ impl Pattern {
             Conversion { pattern: pattern.expect("part of a valid pattern"), gather: None }
         });
         made.pattern
+    }
+}
+
+impl Pattern {
+    /// As many rows as there are items, the entries of each being the rows of an item: what the results of rows are reduced by.
+    pub(crate) fn rows_together(&self, items: usize) -> Self {
+        let rows = self.shape()[0];
+        let made = self.convert(Target::Together(items), || {
+            let each = rows / items.max(1);
+            let offsets: Vec<usize> = (0..=items).map(|item| item * each).collect();
+            let columns: Vec<usize> = (0..offsets[items]).collect();
+            let width = self.index_width();
+            let [offsets, columns] = [offsets, columns].map(|indices| Indices::of_width(width, &indices));
+            Conversion { pattern: trusted_csr(offsets, columns, [items, rows], true, true), gather: None }
+        });
+        made.pattern
+    }
+
+    /// How many entries each of so many equal blocks has.
+    pub(crate) fn entries_of_items(&self, items: usize) -> Vec<usize> {
+        let each = self.shape()[0] / items.max(1);
+        with_rows!(self.rows(), rows => {
+            let at = |item: usize| rows.offsets[item * each].get();
+            (0..items).map(|item| at(item + 1) - at(item)).collect()
+        })
     }
 }
 

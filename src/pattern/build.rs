@@ -272,11 +272,12 @@ fn scan(pattern: &Pattern) -> Found {
         }
         previous = Some(key);
     });
-    if !found.ordered && found.unique {
-        if let Some(entry) = first_duplicate(pattern) {
-            found.unique = false;
-            found.duplicate_at = entry;
-        }
+    if !found.ordered
+        && found.unique
+        && let Some(entry) = first_duplicate(pattern)
+    {
+        found.unique = false;
+        found.duplicate_at = entry;
     }
     found
 }
@@ -290,7 +291,7 @@ fn first_duplicate(pattern: &Pattern) -> Option<usize> {
 }
 
 /// Takes buffers that hold by construction, without a scan.
-pub(super) fn trusted_csr(
+pub(crate) fn trusted_csr(
     offsets: Indices,
     columns: Indices,
     shape: [usize; 2],

@@ -4,17 +4,22 @@
 mod batch;
 mod build;
 mod indices;
+mod pairs;
 mod plan;
 mod rows;
 mod serde;
+mod triangle;
 
 pub use indices::{IndexWidth, Indices, IntoIndices, RawIndices};
 pub use plan::{Conversion, MemoryUsage};
-pub(crate) use rows::{Index, Rows, Slot};
+pub(crate) use rows::{Index, Rows, Slot, chunks};
 
 pub(crate) use self::serde::assemble;
-pub(crate) use indices::with_indices;
+pub(crate) use build::trusted_csr;
+pub(crate) use indices::{Buffer, with_indices};
+pub(crate) use pairs::PairPlan;
 pub(crate) use plan::{RowView, of_view, with_rows};
+pub(crate) use triangle::{Part, Split, SplitIndex, SplitView, with_split};
 
 use crate::error::PatternError;
 use crate::format::TensorFormat;

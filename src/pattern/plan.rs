@@ -2,7 +2,9 @@
 
 use super::build::trusted_csr;
 use super::indices::Buffer;
-use super::{Index, IndexWidth, Indices, LevelStorage, Pattern, Rows, Slot};
+use super::pairs::Pairs;
+use super::{Index, IndexWidth, Indices, Inner, LevelStorage, Part, Pattern, Rows, Slot, SplitView};
+use crate::backend::alloc;
 use crate::format::TensorFormat;
 use burn::tensor::Device;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -35,8 +37,11 @@ pub(crate) fn of_view<'a, I: Buffer>(view: &'a RowView, _like: &Rows<I>) -> &'a 
 pub(super) struct Plans {
     by_rows: OnceLock<RowView>,
     by_columns: OnceLock<RowView>,
+    /// For triangular solves, of the pattern and of its transpose.
+    splits: [OnceLock<SplitView>; 2],
     pub(super) fingerprint: OnceLock<u64>,
     conversions: Mutex<Vec<((bool, Target), Conversion)>>,
+    pub(super) pairs: Pairs,
     /// Pieces of long rows, of the pattern and of its transpose.
     #[cfg(feature = "cube")]
     pieces: [OnceLock<Option<crate::backend::gpu::Pieces>>; 2],
@@ -52,6 +57,12 @@ pub(super) enum Target {
     Coalesced,
     /// So many items of a batch below each other.
     Stacked(usize),
+    /// A row for each of so many items, of its rows.
+    Together(usize),
+    /// A selection of values: those that a triangular solve reads.
+    Part(Part),
+    /// A gather of values: the sums on the diagonal.
+    Diagonal,
 }
 
 /// The pattern that a conversion leads to, and how its values follow from those before.
@@ -215,7 +226,10 @@ impl Pattern {
     }
 
     /// Stable counting sort by row: within a row, the order of storage stays.
-    fn sort_by_row<I: Index>(&self, n_rows: usize, n_cols: usize) -> Rows<I> {
+    fn sort_by_row<I: Buffer>(&self, n_rows: usize, n_cols: usize) -> Rows<I> {
+        if self.inner.format.name() != Some("COO") {
+            return self.sort_compressed(n_rows, n_cols);
+        }
         let offsets = self.count_rows::<I>(n_rows);
         let mut next = offsets.clone();
         let mut columns = vec![I::of(0); self.nnz()];
@@ -229,23 +243,80 @@ impl Pattern {
         Rows::new(Arc::new(offsets), Arc::new(columns), Slot::Map(Arc::new(slots)), n_cols, self.nnz())
     }
 
+    /// The same for CSR and CSC across their offsets: columns come out ascending.
+    fn sort_compressed<I: Buffer>(&self, n_rows: usize, n_cols: usize) -> Rows<I> {
+        let (positions, coordinates) = self.inner.compressed_buffers();
+        let (positions, coordinates) = (I::share(positions), I::share(coordinates));
+        let entries = coordinates.len();
+        let mut offsets = vec![I::of(0); n_rows + 1];
+        let mut columns = alloc::output::<I>(entries);
+        let mut slots = alloc::output::<I>(entries);
+        // SAFETY: the pattern was checked: coordinates are below the number of rows, and positions ascend to the number of
+        // entries. So each entry is counted, and gets a place of its own.
+        let [columns, slots] = unsafe {
+            for row in &*coordinates {
+                let count = offsets.get_unchecked_mut(row.get() + 1);
+                *count = I::of(count.get() + 1);
+            }
+            for row in 0..n_rows {
+                offsets[row + 1] = I::of(offsets[row].get() + offsets[row + 1].get());
+            }
+            let mut next = offsets.clone();
+            for column in 0..positions.len() - 1 {
+                for entry in positions[column].get()..positions[column + 1].get() {
+                    let next = next.get_unchecked_mut(coordinates.get_unchecked(entry).get());
+                    let at = next.get();
+                    *next = I::of(at + 1);
+                    columns.get_unchecked_mut(at).write(I::of(column));
+                    slots.get_unchecked_mut(at).write(I::of(entry));
+                }
+            }
+            [columns, slots].map(|buffer| alloc::finished(buffer))
+        };
+        Rows::new(Arc::new(offsets), Arc::new(columns), Slot::Map(Arc::new(slots)), n_cols, entries)
+    }
+
     /// In CSR: rows ascending, and the order of storage within a row.
     pub fn to_csr(&self) -> Conversion {
         if self.format().name() == Some("CSR") {
             return self.unchanged();
         }
         self.convert(Target::Csr, || {
-            with_rows!(self.rows(), rows => {
-                let pattern = trusted_csr(
-                    Buffer::to_indices(&rows.offsets),
-                    Buffer::to_indices(&rows.columns),
-                    self.shape(),
-                    !self.has_duplicates(),
-                    rows.is_sorted(),
-                );
-                Conversion { pattern, gather: self.permutation(rows) }
-            })
+            let gather = with_rows!(self.rows(), rows => self.permutation(rows));
+            Conversion { pattern: self.in_row_order(), gather }
         })
+    }
+
+    /// The entries in CSR, in the order of the row-ordered view, whose buffers it shares.
+    fn in_row_order(&self) -> Self {
+        let crossed = matches!((self.inner.format.name(), self.transposed), (Some("CSR"), true) | (Some("CSC"), false));
+        with_rows!(self.rows(), rows => trusted_csr(
+            Buffer::to_indices(&rows.offsets),
+            Buffer::to_indices(&rows.columns),
+            self.shape(),
+            !self.has_duplicates(),
+            // Sorted across its offsets, a compressed format is in order.
+            crossed || rows.is_sorted(),
+        ))
+    }
+
+    /// The transpose with its entries in the order of its own format, the one of this pattern, and the pattern in whose row
+    /// order the old values are the new ones.
+    pub(crate) fn transposed(&self) -> (Self, Self) {
+        let t = self.t();
+        match self.format().name() {
+            Some("CSR") => (t.in_row_order(), t),
+            Some("COO") => (t.to_coo().pattern, t),
+            _ => (self.in_row_order().t(), self.clone()),
+        }
+    }
+
+    /// The same buffers without what has been planned on them: the next operation plans anew. Plans that clones still
+    /// hold are theirs.
+    pub fn without_plans(&self) -> Self {
+        let Inner { format, shape, stored, levels, .. } = &*self.inner;
+        let pattern = Self::unchecked(format.clone(), *shape, *stored, levels.clone());
+        Self { transposed: self.transposed, ..pattern }
     }
 
     /// In CSC: columns ascending, and the order of storage within a column.
@@ -358,6 +429,11 @@ impl Pattern {
         pieces.get_or_init(make).as_ref()
     }
 
+    /// Where [`triangles`](Self::triangles) are kept.
+    pub(super) fn split_plan(&self) -> &OnceLock<SplitView> {
+        &self.inner.plans.splits[usize::from(self.transposed)]
+    }
+
     /// The patterns that conversions have led to.
     #[cfg(feature = "cube")]
     fn converted(&self) -> Vec<Pattern> {
@@ -400,6 +476,7 @@ impl Pattern {
         {
             crate::backend::gpu::release(self, device);
             self.converted().iter().for_each(|pattern| pattern.release(device));
+            self.inner.plans.pairs.patterns().iter().for_each(|pattern| pattern.release(device));
         }
         #[cfg(not(feature = "cube"))]
         let _ = device;
@@ -425,17 +502,19 @@ impl Pattern {
             .filter_map(OnceLock::get)
             .map(|view| with_rows!(view, rows => rows.bytes_beside(&own)))
             .sum::<usize>();
+        let splits = plans.splits.iter().filter_map(OnceLock::get).map(SplitView::bytes).sum::<usize>();
         #[cfg(feature = "cube")]
         let device: usize = self.converted().iter().map(|pattern| pattern.memory_usage().device).sum();
         let conversions = plans.conversions.lock().unwrap_or_else(PoisonError::into_inner);
         let converted = conversions
             .iter()
             .map(|(_, conversion)| indices(&conversion.pattern) + conversion.gather.as_ref().map_or(0, indices));
+        let pairs = self.pair_usage();
         MemoryUsage {
             indices: indices(self),
-            plans: views + converted.sum::<usize>(),
+            plans: views + splits + converted.sum::<usize>() + pairs.plans,
             #[cfg(feature = "cube")]
-            device: device + plans.device.bytes(),
+            device: device + plans.device.bytes() + pairs.device,
             #[cfg(not(feature = "cube"))]
             device: 0,
         }

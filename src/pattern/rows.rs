@@ -94,7 +94,8 @@ const CHUNKS: usize = 64;
 /// Fewer entries and rows than this are not worth a range of their own.
 const SMALLEST_CHUNK: usize = 4096;
 
-fn chunks<I: Index>(offsets: &[I]) -> Vec<usize> {
+/// Bounds of consecutive row ranges with about the same number of what the offsets count.
+pub(crate) fn chunks<I: Index>(offsets: &[I]) -> Vec<usize> {
     let rows = offsets.len() - 1;
     // A row without entries still has its output written: it counts as one.
     let weight = |row: usize| offsets[row].get() + row;

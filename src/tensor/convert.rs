@@ -1,7 +1,10 @@
 //! Conversions: all differentiable in the values, and none drops a stored zero or a duplicate.
 
 use super::SparseTensor;
-use crate::ops::{dense, gather::gather};
+use crate::ops::{
+    dense,
+    gather::{gather, in_row_order},
+};
 use crate::pattern::Conversion;
 use burn::tensor::Tensor;
 
@@ -36,6 +39,27 @@ impl<const D: usize> SparseTensor<D> {
     /// ```
     pub fn coalesce(&self) -> Self {
         self.converted(self.pattern().coalesce())
+    }
+
+    /// The transposed matrix, or matrices, with entries in the order of its own format, which is that of this tensor:
+    /// [`t`](Self::t), sorted. Stored zeros and duplicates stay.
+    ///
+    /// # Gradient
+    /// Each entry's, at its old place.
+    ///
+    /// ```
+    /// use sparsegrad::prelude::*;
+    ///
+    /// let a = SparseTensor::from_triplets(&[0, 0, 1], &[0, 2, 1], &[1.0f32, 0.0, 3.0], [2, 3], &Device::flex())?;
+    /// let t = a.transpose();
+    /// assert_eq!(t.pattern().format(), a.pattern().format());
+    /// assert_eq!(t.values().to_data().try_to_vec::<f32>().unwrap(), [1.0, 3.0, 0.0]);
+    /// # Ok::<(), TensorError>(())
+    /// ```
+    pub fn transpose(&self) -> Self {
+        let (pattern, order) = self.pattern().transposed();
+        let values = in_row_order(&order, self.values().clone());
+        self.t().rebuilt(pattern, values)
     }
 
     fn converted(&self, Conversion { pattern, gather: map }: Conversion) -> Self {

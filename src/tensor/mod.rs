@@ -113,6 +113,11 @@ pub(crate) fn reshape<const A: usize, const B: usize>(tensor: Tensor<A>, shape: 
 }
 
 impl<const D: usize> SparseTensor<D> {
+    /// From parts that fit: of a batch, the pattern of its block-diagonal matrix.
+    pub(crate) fn from_fitting(pattern: Pattern, shape: [usize; D], values: Tensor<1>) -> Self {
+        Self { pattern, shape, values }
+    }
+
     /// With another pattern of the same shape, and its values.
     pub(crate) fn rebuilt(&self, pattern: Pattern, values: Tensor<1>) -> Self {
         Self { pattern, shape: self.shape, values }

@@ -16,13 +16,13 @@ pub const ROWS: &[Row] = &[
 
 /// Three items of one shape: the matrix, one without entries, and the matrix backwards with other values. Or the matrix with
 /// three sets of values.
-struct Batch {
-    tensor: SparseTensor<3>,
-    items: Vec<Host>,
+pub struct Batch {
+    pub tensor: SparseTensor<3>,
+    pub items: Vec<Host>,
 }
 
 impl Case<'_> {
-    fn batch(&self, shared: bool) -> Batch {
+    pub fn batch(&self, shared: bool) -> Batch {
         let device = self.device.clone().autodiff();
         let build = |host: &Host| self.layout.build(host, self.dtype, &device);
         let (first, host) = build(self.host);

@@ -11,6 +11,7 @@ pub const ROWS: &[Row] = &[
     ("to_csc", |case| converts(case, SparseTensor::to_csc), 2),
     ("to_coo", |case| converts(case, SparseTensor::to_coo), 2),
     ("coalesce", |case| converts(case, SparseTensor::coalesce), 2),
+    ("transpose", |case| converts(case, |a| a.transpose().t()), 2),
     ("from_dense", from_dense, 2),
 ];
 

@@ -4,11 +4,15 @@
 //! Every operation has its rows in a file here.
 #![allow(missing_docs)]
 
+mod add;
 mod batches;
 #[path = "../common/mod.rs"]
 mod common;
 mod conversions;
 mod products;
+mod reduce;
+mod spgemm;
+mod trisolve;
 
 use common::{Host, Layout, Numbers, matrices, rounded, vector};
 use sparsegrad::prelude::*;
@@ -42,7 +46,7 @@ type Row = (&'static str, fn(&Case) -> Outcome, usize);
 
 /// The rows of every operation.
 fn rows() -> Vec<Row> {
-    [products::ROWS, conversions::ROWS, batches::ROWS].concat()
+    [products::ROWS, trisolve::ROWS, conversions::ROWS, batches::ROWS, reduce::ROWS, spgemm::ROWS, add::ROWS].concat()
 }
 
 const DTYPES: [DType; 4] = [DType::F32, DType::F64, DType::F16, DType::BF16];

@@ -1,6 +1,6 @@
 //! Same input, same bits: over repeats and over numbers of threads.
 
-use crate::common::{Host, Layout, Numbers, matrix};
+use crate::common::{Host, Layout, Numbers, View, matrix};
 use sparsegrad::prelude::*;
 use sparsegrad::vjp;
 
@@ -62,6 +62,26 @@ fn bits_do_not_depend_on_threads_or_repeats() {
                     let found = on(threads, layout, dtype, k);
                     assert!(found == expected, "{layout:?} {dtype:?} {k} columns, {threads} threads");
                 }
+            }
+        }
+    }
+}
+
+/// The layout of the dense operand is not part of the input: a column of a wider matrix gives the bits of its copy.
+#[test]
+fn bits_do_not_depend_on_the_layout_of_the_operand() {
+    let device = Device::flex();
+    let host = Host::random("200x150", [200, 150], 20, 5);
+    for dtype in [DType::F32, DType::F64, DType::F16] {
+        let (a, _) = Layout::Csr.build(&host, dtype, &device);
+        for k in [1, 3, 8, 20] {
+            let b = Numbers(4).values(150 * k);
+            let bits = |view: View| -> Vec<u64> {
+                let product = a.matmul(view.build(&b, [150, k], dtype, &device));
+                crate::common::read(&product).into_iter().map(f64::to_bits).collect()
+            };
+            for view in View::ALL {
+                assert!(bits(view) == bits(View::Contiguous), "{dtype:?} {k} columns {view:?}");
             }
         }
     }

@@ -40,11 +40,13 @@ fn spops() {
         let y = matrix(&[1., 0., 0., 1., 1., 1., 2., -1.], [4, 2], dtype, &device);
         assert_eq!(read(sddmm(&pattern, x, y).values()), [1., 0., 6., 11.], "{dtype:?}");
 
-        let t = a.t().to_csr();
-        assert_eq!(read(t.values()), [1., -1., 0.5, 2.], "{dtype:?}");
-        let levels = t.pattern().levels();
-        let indices = |i: &Option<sparsegrad::pattern::Indices>| -> Vec<usize> { i.as_ref().unwrap().iter().collect() };
-        assert_eq!(indices(&levels[1].positions), [0, 1, 2, 3, 4]);
-        assert_eq!(indices(&levels[1].coordinates), [0, 2, 2, 0]);
+        for t in [a.t().to_csr(), a.transpose()] {
+            assert_eq!(read(t.values()), [1., -1., 0.5, 2.], "{dtype:?}");
+            let levels = t.pattern().levels();
+            let indices =
+                |i: &Option<sparsegrad::pattern::Indices>| -> Vec<usize> { i.as_ref().unwrap().iter().collect() };
+            assert_eq!(indices(&levels[1].positions), [0, 1, 2, 3, 4]);
+            assert_eq!(indices(&levels[1].coordinates), [0, 2, 2, 0]);
+        }
     }
 }

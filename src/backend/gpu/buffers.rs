@@ -2,7 +2,7 @@
 
 use super::operand::arg;
 use super::{Gpu, Pieces};
-use crate::pattern::{Index, Pattern, Rows, Slot, with_rows};
+use crate::pattern::{Index, Pattern, Rows, Slot, with_rows, with_split};
 use burn::backend::DispatchDevice;
 use burn::tensor::{Bytes, DType, Device, Shape};
 use burn_cubecl::CubeDevice;
@@ -21,6 +21,10 @@ pub(crate) enum Part {
     PieceBounds,
     FirstPieces,
     LongRows,
+    /// Where the levels of a triangle start, then its rows level by level.
+    Schedule {
+        upper: bool,
+    },
 }
 
 /// Which buffer, on which device, of which of the two views.
@@ -123,6 +127,11 @@ impl<'a> View<'a> {
         self.arg(Part::LongRows)
     }
 
+    /// The levels of a triangle: where they start, then their rows.
+    pub fn schedule(&self, upper: bool) -> BufferArg {
+        self.arg(Part::Schedule { upper })
+    }
+
     fn has_map(&self) -> bool {
         with_rows!(self.pattern.rows(), rows => matches!(rows.slots, Slot::Map(_)))
     }
@@ -177,6 +186,11 @@ fn host_bytes<I: Index, O: Index>(pattern: &Pattern, rows: &Rows<I>, part: Part)
         Part::PieceBounds => of_pieces(|pieces| &pieces.bounds),
         Part::FirstPieces => of_pieces(|pieces| &pieces.first),
         Part::LongRows => of_pieces(|pieces| &pieces.rows),
+        Part::Schedule { upper } => with_split!(pattern.triangles(), split => {
+            let levels = split.levels(upper);
+            let schedule = levels.bounds.iter().chain(&levels.order).map(|i| O::of(i.get()));
+            bytemuck::cast_slice(&schedule.collect::<Vec<O>>()).to_vec()
+        }),
     }
 }
 

@@ -33,6 +33,11 @@ impl Matrix {
         Self { tensor: tensor.clone(), rows: 1, cols, stride: cols }
     }
 
+    /// The tensor, perhaps a copy of what it was made of.
+    pub fn into_tensor(self) -> CubeTensor {
+        self.tensor
+    }
+
     /// The device.
     pub fn gpu(&self) -> Gpu {
         Gpu::of(&self.tensor)

@@ -17,3 +17,22 @@ pub(super) fn gather<E: Scalar, I: Index>(rows: &Rows<I>, values: &[E], out: &mu
         });
     }
 }
+
+/// `out[e] = values[slots[e]]`, or `out[slots[e]] = values[e]`, for a permutation.
+///
+/// # Panics
+///
+/// If lengths differ.
+pub(super) fn reorder<E: Scalar, I: Index>(slots: &[I], values: &[E], back: bool, out: &mut [MaybeUninit<E>]) {
+    assert_eq!((slots.len(), out.len()), (values.len(), values.len()), "lengths");
+    for (e, slot) in slots.iter().enumerate() {
+        // SAFETY: slots are places in the values, as the pattern was checked, and out is as long.
+        unsafe {
+            if back {
+                out.get_unchecked_mut(slot.get()).write(values[e]);
+            } else {
+                out[e].write(*values.get_unchecked(slot.get()));
+            }
+        }
+    }
+}

@@ -23,7 +23,7 @@ use crate::backend::check::{device_can, expect};
 use crate::backend::flex::{self, with_float};
 use crate::pattern::Pattern;
 #[cfg(feature = "flex")]
-use crate::pattern::with_rows;
+use crate::pattern::{Slot, with_rows};
 use burn::backend::autodiff::{Autodiff, checkpoint::strategy::CheckpointStrategy};
 use burn::backend::{Backend, Dispatch, backend_extension, tensor::FloatTensor};
 use burn::tensor::Tensor;
@@ -34,6 +34,17 @@ pub trait GatherOps: Backend {
     /// Row sums of the pattern with the values at its columns: values `[n]`, result `[m]`.
     #[fusion(dtype = values, shape = burn::tensor::Shape::from([pattern.shape()[0]]))]
     fn gather(pattern: Pattern, values: FloatTensor<Self>) -> FloatTensor<Self>;
+
+    /// The values in the pattern's row order; `back`, from there in the order of storage. Values and result `[nnz]`.
+    ///
+    /// A gather by a permutation, for which a backend that overrides it needs no pattern.
+    #[fusion(dtype = values, shape = burn::tensor::Shape::from([pattern.nnz()]))]
+    fn reorder(pattern: Pattern, values: FloatTensor<Self>, back: bool) -> FloatTensor<Self> {
+        match pattern.to_csr().gather {
+            Some(map) => Self::gather(if back { map.t() } else { map }, values),
+            None => values,
+        }
+    }
 }
 
 /// Sums the values that each row of `pattern` selects.
@@ -47,9 +58,28 @@ pub(crate) fn gather(pattern: &Pattern, values: Tensor<1>) -> Tensor<1> {
     Tensor::from_dispatch(<Dispatch as GatherOps>::gather(pattern.clone(), values.into_dispatch()))
 }
 
+/// The values in the pattern's row order.
+///
+/// # Panics
+/// If the device lacks the dtype or is too small.
+#[track_caller]
+pub(crate) fn in_row_order(pattern: &Pattern, values: Tensor<1>) -> Tensor<1> {
+    expect(device_can("transpose", &values, pattern, &[]));
+    Tensor::from_dispatch(<Dispatch as GatherOps>::reorder(pattern.clone(), values.into_dispatch(), false))
+}
+
 impl<B: SparseOps, C: CheckpointStrategy> GatherOps for Autodiff<B, C> {
     fn gather(pattern: Pattern, values: FloatTensor<Self>) -> FloatTensor<Self> {
         linear::<B, C, _>(pattern, values, B::gather, |pattern, grad| B::gather(pattern.t(), grad))
+    }
+
+    fn reorder(pattern: Pattern, values: FloatTensor<Self>, back: bool) -> FloatTensor<Self> {
+        linear::<B, C, _>(
+            (pattern, back),
+            values,
+            |(pattern, back), values| B::reorder(pattern, values, back),
+            |(pattern, back), grad| B::reorder(pattern, grad, !back),
+        )
     }
 }
 
@@ -61,6 +91,18 @@ impl GatherOps for burn::backend::Flex {
             with_rows!(pattern.rows(), rows => {
                 // SAFETY: the kernel writes one value for every row.
                 unsafe { flex::filled([rows.n_rows()].into(), |out| cpu::gather(rows, values, out)) }
+            })
+        })
+    }
+    fn reorder(pattern: Pattern, mut values: FloatTensor<Self>, back: bool) -> FloatTensor<Self> {
+        with_float!(values.dtype(), E => {
+            with_rows!(pattern.rows(), rows => {
+                let Slot::Map(slots) = &rows.slots else {
+                    return values;
+                };
+                let values = flex::values::<E>(&mut values);
+                // SAFETY: the slots are a permutation, so that the kernel writes all.
+                unsafe { flex::filled([values.len()].into(), |out| cpu::reorder(slots, values, back, out)) }
             })
         })
     }

@@ -54,6 +54,7 @@ fn check<E, I: Index>(rows: &Rows<I>, values: &[E], dense: Dense<'_, E>, out: us
 /// # Panics
 ///
 /// If shapes or lengths don't fit, as for [`spmm`].
+#[expect(clippy::too_many_arguments, reason = "two inputs and an output for each of two gradients")]
 pub fn spmm_backward<E: Scalar, I: Index>(
     rows: &Rows<I>,
     transposed: impl FnOnce() -> Rows<I>,
@@ -90,12 +91,12 @@ pub fn spmm_backward<E: Scalar, I: Index>(
 }
 
 /// Up to this many columns one pass over the entries beats two, the second of them in transposed order.
-const FUSED: usize = 16;
+pub(crate) const FUSED: usize = 16;
 /// How many rows are done with one tile of columns before the next tile: few enough for what they share of the dense
 /// operand to stay in the cache.
 const BLOCK: usize = 16;
 /// Up to this many columns, too, there are too few sums to keep the adders busy: each is made of several.
-const CHAINS: usize = 4;
+pub(crate) const CHAINS: usize = 4;
 
 /// Whether [`spmm_backward`] does without the transposed entries.
 fn is_fused(rows: &Rows<i32>, cols: usize) -> bool {
@@ -163,17 +164,20 @@ impl<E: Scalar, I: Index, const CHAINS: usize> WithEntries<I> for Product<'_, E,
     fn call<M: Slots>(self, entries: Entries<'_, I, M>) {
         let Self { rows, values, dense, out } = self;
         for_each_chunk(rows, rows.n_entries() * dense.cols(), |range| {
+            macro_rules! chunk {
+                () => {
+                    Chunk { range, entries, values, dense, out }
+                };
+            }
             macro_rules! narrow {
                 ($n:literal x $v:literal) => {
-                    simd::run_fast(Narrow::<E, I, M, $n, $v, CHAINS>(Chunk { range, entries, values, dense, out }))
+                    simd::run_fast(Narrow::<E, I, M, $n, $v, CHAINS>(chunk!()))
                 };
             }
             match dense.cols() {
                 0 => {}
-                1 if CHAINS > 1 => match dense.as_vector() {
-                    Some(x) => simd::run_fast(Vector { range, entries, values, x, out }),
-                    None => narrow!(1 x 1),
-                },
+                1 if CHAINS > 1 && dense.as_vector().is_some() => simd::run_fast(Vector::<_, _, _, true>(chunk!())),
+                1 if CHAINS > 1 => simd::run_fast(Vector::<_, _, _, false>(chunk!())),
                 1 => narrow!(1 x 1),
                 2 => narrow!(2 x 1),
                 3 => narrow!(2 x 2),
@@ -182,7 +186,7 @@ impl<E: Scalar, I: Index, const CHAINS: usize> WithEntries<I> for Product<'_, E,
                 8 => narrow!(8 x 1),
                 9..16 => narrow!(8 x 2),
                 16 => narrow!(16 x 1),
-                _ => simd::run_fast(Wide(Chunk { range, entries, values, dense, out })),
+                _ => simd::run_fast(Wide(chunk!())),
             }
         });
     }
@@ -197,25 +201,24 @@ struct Chunk<'a, E, I, M> {
     out: Output<'a, E>,
 }
 
-/// The rows of one chunk, times a contiguous vector.
-struct Vector<'a, E, I, M> {
-    range: Range<usize>,
-    entries: Entries<'a, I, M>,
-    values: &'a [E],
-    x: &'a [E],
-    out: Output<'a, E>,
-}
+/// One column, `UNIT`: whose elements are contiguous. The sums are the same if they are not.
+struct Vector<'a, E, I, M, const UNIT: bool>(Chunk<'a, E, I, M>);
 
-impl<E: Scalar, I: Index, M: Slots> Kernel for Vector<'_, E, I, M> {
+impl<E: Scalar, I: Index, M: Slots, const UNIT: bool> Kernel for Vector<'_, E, I, M, UNIT> {
     #[inline(always)]
     fn run<S: Isa>(self) {
-        let Self { range, entries, values, x, out } = self;
+        let Chunk { range, entries, values, dense, out } = self.0;
+        let start = dense.row_ptr(0);
         for row in range {
             // SAFETY: `product` has checked the shapes, `Rows` its columns and slots.
             unsafe {
                 let value = |entry| values.get_unchecked(entries.slot(entry)).widen();
                 // Volatile: otherwise four of them become a gather instruction, which takes longer.
-                let x = |entry| x.as_ptr().add(entries.column(entry)).read_volatile().widen();
+                let x = |entry| {
+                    let column = entries.column(entry);
+                    let from = if UNIT { start.add(column) } else { dense.row_ptr(column) };
+                    from.read_volatile().widen()
+                };
                 let four = |entry: usize, sums| {
                     let at = [entry, entry + 1, entry + 2, entry + 3];
                     S::mul_add(at.map(value), at.map(x), sums)
@@ -353,7 +356,7 @@ impl<E: Scalar, I: Index, M: Slots> Chunk<'_, E, I, M> {
 
 /// Where the vectors of a tile begin that begins at column `first`.
 #[inline(always)]
-fn starts<const N: usize, const V: usize>(first: usize, cols: usize) -> [usize; V] {
+pub(crate) fn starts<const N: usize, const V: usize>(first: usize, cols: usize) -> [usize; V] {
     let mut starts = [0; V];
     for (v, start) in starts.iter_mut().enumerate() {
         *start = first + v * N;
@@ -364,7 +367,7 @@ fn starts<const N: usize, const V: usize>(first: usize, cols: usize) -> [usize; 
 
 /// The sum of a vector's chains, by halves.
 #[inline(always)]
-fn total<S: Isa, A: Accumulator, const N: usize, const V: usize, const CHAINS: usize>(
+pub(crate) fn total<S: Isa, A: Accumulator, const N: usize, const V: usize, const CHAINS: usize>(
     sums: &[[[A; N]; V]; CHAINS],
     v: usize,
 ) -> [A; N] {

@@ -17,7 +17,7 @@
 
 mod backward;
 #[cfg(feature = "flex")]
-mod cpu;
+pub(crate) mod cpu;
 #[cfg(feature = "cube")]
 pub(crate) mod gpu;
 

@@ -5,6 +5,9 @@ mod duplicates;
 mod empties;
 mod layout;
 mod products;
+mod reductions;
+mod triangular;
+mod spgemm;
 
 use sparsegrad::prelude::*;
 

@@ -8,10 +8,14 @@ mod gather;
 #[path = "../../../src/backend/gpu/lanes.rs"]
 mod lanes;
 mod nvrtc;
+#[path = "../../../src/ops/reduce/gpu/kernels.rs"]
+mod reduce;
 #[path = "../../../src/ops/sddmm/gpu/kernels.rs"]
 mod sddmm;
 #[path = "../../../src/ops/spmm/gpu/kernels.rs"]
 mod spmm;
+#[path = "../../../src/ops/trisolve/gpu/kernels.rs"]
+mod trisolve;
 
 /// The path under which the kernels look for what they share.
 mod backend {
@@ -31,6 +35,7 @@ use cubecl_cpp::register_supported_types;
 use cubecl_cpp::shared::{CompilationOptions, CppCompiler, CppSupportedFeatures};
 use cubecl_cpp::target::Cuda;
 use lanes::Lanes;
+use reduce::{Kind, Plan, Task};
 use sddmm::Run;
 use spmm::RowBounds;
 use std::path::Path;
@@ -250,6 +255,35 @@ impl Sources {
                 )
             });
         }
+        for (what, n, upper, unit, one_cube) in [
+            ("trisolve_levels", widest, false, false, false),
+            ("trisolve_levels_scalar", 1, true, true, false),
+            ("trisolve_levels_one_cube", widest, true, false, true),
+            ("trisolve_levels_one_cube_scalar", 1, false, true, true),
+        ] {
+            self.add(name(what), cube, address, |settings, properties, target| {
+                trisolve::trisolve_levels::TrisolveLevels::new(
+                    settings,
+                    properties,
+                    target,
+                    buffer(),
+                    buffer(),
+                    slots(map),
+                    buffer(),
+                    buffer(),
+                    buffer(),
+                    buffer(),
+                    (),
+                    (),
+                    (),
+                    (),
+                    (),
+                    n,
+                    trisolve::Launch { upper, unit, one_cube },
+                    [f, a, i],
+                )
+            });
+        }
         self.add(name("scatter"), cube, address, |settings, properties, target| {
             dense::scatter::Scatter::new(
                 settings,
@@ -300,6 +334,55 @@ impl Sources {
                 )
             });
         }
+        for (kind, task, absent) in [
+            (Kind::Sum, Task::Reduce, false),
+            (Kind::Mean, Task::Derive, true),
+            (Kind::Max, Task::Reduce, true),
+            (Kind::Min, Task::Derive, false),
+            (Kind::LargestSize, Task::Derive, false),
+            (Kind::L1, Task::Derive, false),
+            (Kind::L2, Task::Reduce, false),
+            (Kind::L2, Task::Derive, false),
+            (Kind::LogSumExp, Task::Reduce, true),
+            (Kind::LogSumExp, Task::Derive, true),
+            (Kind::LogSumExp, Task::Softmax, false),
+            (Kind::LogSumExp, Task::LogSoftmax, false),
+            (Kind::LogSumExp, Task::SoftmaxBackward, false),
+            (Kind::LogSumExp, Task::LogSoftmaxBackward, false),
+        ] {
+            let what = name(&format!("reduce_rows_{kind:?}_{task:?}"));
+            self.add(what, cube, address, |settings, properties, target| {
+                reduce::reduce_rows::ReduceRows::new(
+                    settings,
+                    properties,
+                    target,
+                    buffer(),
+                    slots(map),
+                    buffer(),
+                    slots(!matches!(task, Task::Reduce | Task::Softmax | Task::LogSoftmax)),
+                    buffer(),
+                    (),
+                    (),
+                    (),
+                    Plan { kind, task, absent },
+                    lanes(16, true),
+                    [f, a, i],
+                )
+            });
+        }
+        self.add(name("expand_rows"), cube, address, |settings, properties, target| {
+            reduce::expand_rows::ExpandRows::new(
+                settings,
+                properties,
+                target,
+                buffer(),
+                slots(map),
+                buffer(),
+                buffer(),
+                (),
+                [f, i],
+            )
+        });
         for (what, lanes) in [("gather_rows_1", lanes(1, true)), ("gather_rows_16", lanes(16, true))] {
             self.add(name(what), cube, address, |settings, properties, target| {
                 gather::gather_rows::GatherRows::new(
