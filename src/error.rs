@@ -433,7 +433,10 @@ pub enum OpError {
 #[non_exhaustive]
 pub enum TriangularError {
     /// A row that stores nothing on the diagonal.
-    #[error("no diagonal entry in row {row}{}: a triangular solve needs one in every row (or unit_diagonal)", of_item(item))]
+    #[error(
+        "no diagonal entry in row {row}{}: a triangular solve needs one in every row (or unit_diagonal)",
+        of_item(item)
+    )]
     MissingDiagonal {
         /// The row, the first of its kind.
         row: usize,

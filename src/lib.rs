@@ -62,10 +62,8 @@ pub mod vjp;
 pub use backend::SparseOps;
 pub use burn;
 pub use format::TensorFormat;
-pub use ops::reduce::{
-    Norm, Per, Reduce, edge_gather, sparse_bidir_logsumexp, sparse_logsumexp, try_edge_gather,
-};
 pub use ops::add::{csr_add, sparse_add, sparse_mul, try_csr_add, try_sparse_add, try_sparse_mul};
+pub use ops::reduce::{Norm, Per, Reduce, edge_gather, sparse_bidir_logsumexp, sparse_logsumexp, try_edge_gather};
 pub use ops::sddmm::{SampledProduct, sddmm, sddmm_with, try_sddmm, try_sddmm_with};
 pub use ops::spgemm::{SpgemmPlan, spgemm, try_spgemm};
 pub use ops::spmm::{SparseMatmul, sparse_mm, try_sparse_mm};
@@ -78,8 +76,8 @@ pub mod prelude {
     pub use crate::error::{FormatError, OpError, PatternError, TensorError};
     pub use crate::{Norm, Per, edge_gather, sparse_bidir_logsumexp, sparse_logsumexp};
     pub use crate::{
-        Pattern, SparseMatmul, SparseParam, SparseTensor, TensorFormat, SpgemmPlan, sddmm, sddmm_with, sparse_mm, spgemm, try_sddmm,
-        try_sparse_mm, try_spgemm,
+        Pattern, SparseMatmul, SparseParam, SparseTensor, SpgemmPlan, TensorFormat, sddmm, sddmm_with, sparse_mm,
+        spgemm, try_sddmm, try_sparse_mm, try_spgemm,
     };
     pub use burn::tensor::{DType, Device, Distribution, Int, Tensor};
 }

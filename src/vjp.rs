@@ -9,9 +9,9 @@
 use crate::backend::SparseOps;
 use crate::backend::autodiff::linear;
 use crate::backend::check::{Check, Operand, expect};
-use crate::ops::{sddmm as sddmm_op, spgemm as spgemm_op, spmm as spmm_op};
 use crate::error::TriangularError;
 use crate::ops::trisolve::{self, Triangular};
+use crate::ops::{sddmm as sddmm_op, spgemm as spgemm_op, spmm as spmm_op};
 use crate::tensor::SparseTensor;
 use burn::backend::autodiff::{Autodiff, checkpoint::strategy::CheckpointStrategy};
 use burn::backend::{Backend, Dispatch, TensorMetadata, backend_extension, tensor::FloatTensor};

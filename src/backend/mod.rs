@@ -12,7 +12,8 @@ pub(crate) mod scalar;
 pub(crate) mod simd;
 
 use crate::ops::{
-    dense::DenseOps, gather::GatherOps, reduce::ReduceOps, sddmm::SddmmOps, spgemm::SpgemmOps, spmm::SpmmOps, trisolve::TrisolveOps,
+    dense::DenseOps, gather::GatherOps, reduce::ReduceOps, sddmm::SddmmOps, spgemm::SpgemmOps, spmm::SpmmOps,
+    trisolve::TrisolveOps,
 };
 use crate::vjp::SeedOps;
 

@@ -178,7 +178,8 @@ impl<const D: usize> SparseTensor<D> {
     }
 
     /// A function of the values, at the same pattern: absent entries stay absent, whatever it makes of 0, and each
-    /// duplicate is mapped by itself (see [`coalesce`](SparseTensor::coalesce)).
+    /// duplicate is mapped by itself: for functions that are linear. Others act on coalesced values, see
+    /// [`map_coalesced`](SparseTensor::map_coalesced).
     ///
     /// # Panics
     /// If the function changes the length.

@@ -6,13 +6,13 @@ use sparsegrad::prelude::*;
 use sparsegrad::{Triangular, TriangularSolve, vjp};
 
 pub const ROWS: &[Row] = &[
-    ("trisolve", |case| each(case, forward), 8 * 7),
-    ("trisolve backward", |case| each(case, backward), 8 * 3 * 4),
+    ("trisolve", |case| each(case, forward), 8 * 5),
+    ("trisolve backward", |case| each(case, backward), 8 * 5),
     ("trisolve, vector", |case| each(case, vectors), 8 * 3),
     ("trisolve, batches", |case| each(case, batches), 8 * 6),
 ];
 
-const COLUMNS: [usize; 7] = [0, 1, 2, 7, 16, 33, 64];
+const COLUMNS: [usize; 5] = [0, 1, 7, 16, 33];
 
 /// How a triangle is solved with.
 #[derive(Clone, Copy, Debug)]
@@ -128,48 +128,44 @@ fn products(how: How, host: &Host, d: &[f64], x: &[f64], k: usize) -> Oracle {
 fn backward(case: &Case, how: How) -> Outcome {
     let other = How { transpose: !how.transpose, ..how };
     let mut held = 0;
-    for k in [0, 1, 7, 33] {
-        for (track_a, track_b) in [(true, true), (true, false), (false, true)] {
-            let (a, host) = case.build(track_a);
-            let n = host.shape[0];
-            let device = case.device.clone().autodiff();
-            let (b, g) = (case.numbers(k as u64, n * k), case.numbers(99, n * k));
-            let dense = matrix(&b, [n, k], case.dtype, &device);
-            let dense = if track_b { dense.require_grad() } else { dense };
-            let x = a.triangular_solve(dense.clone(), how.options()).map_err(|e| e.to_string())?;
-            let grads = vjp::backward(&x, matrix(&g, [n, k], case.dtype, &device));
-            let expected = other.solve(&host, &g, k, case.dtype);
-            let d_b = dense.grad(&grads).map(|found| read(&found));
-            if track_b {
-                expected.check_stored(
-                    &format!("dB, {k} columns"),
-                    d_b.as_ref().ok_or("no gradient of B")?,
-                    case.dtype,
-                )?;
-            }
-            if track_a {
-                let found = a.grad(&grads).ok_or("no gradient of A")?;
-                if !found.same_pattern(&a) {
-                    return Err("the gradient has another pattern".into());
-                }
-                let found = read(found.values());
-                // From the very numbers that the products are made of, if they are known: then only these round.
-                let d = match d_b {
-                    Some(d) => d,
-                    None => {
-                        let up = matrix(&g, [n, k], case.dtype, case.device);
-                        read(&case.build(false).0.triangular_solve(up, other.options()).map_err(|e| e.to_string())?)
-                    }
-                };
-                products(how, &host, &d, &read(&x), k).check_stored(&format!("dA, {k} columns"), &found, case.dtype)?;
-                for e in 0..host.nnz() {
-                    if !how.reads(host.rows[e], host.cols[e]) && (found[e] != 0.0 || found[e].is_nan()) {
-                        return Err(format!("dA, {k} columns: entry {e} is not read, and its gradient {}", found[e]));
-                    }
-                }
-            }
-            held += 1;
+    // Which operands are tracked decides which gradients are computed, and how.
+    let ways = [(0, true, true), (1, true, true), (1, true, false), (7, false, true), (33, true, true)];
+    for (k, track_a, track_b) in ways {
+        let (a, host) = case.build(track_a);
+        let n = host.shape[0];
+        let device = case.device.clone().autodiff();
+        let (b, g) = (case.numbers(k as u64, n * k), case.numbers(99, n * k));
+        let dense = matrix(&b, [n, k], case.dtype, &device);
+        let dense = if track_b { dense.require_grad() } else { dense };
+        let x = a.triangular_solve(dense.clone(), how.options()).map_err(|e| e.to_string())?;
+        let grads = vjp::backward(&x, matrix(&g, [n, k], case.dtype, &device));
+        let expected = other.solve(&host, &g, k, case.dtype);
+        let d_b = dense.grad(&grads).map(|found| read(&found));
+        if track_b {
+            expected.check_stored(&format!("dB, {k} columns"), d_b.as_ref().ok_or("no gradient of B")?, case.dtype)?;
         }
+        if track_a {
+            let found = a.grad(&grads).ok_or("no gradient of A")?;
+            if !found.same_pattern(&a) {
+                return Err("the gradient has another pattern".into());
+            }
+            let found = read(found.values());
+            // From the very numbers that the products are made of, if they are known: then only these round.
+            let d = match d_b {
+                Some(d) => d,
+                None => {
+                    let up = matrix(&g, [n, k], case.dtype, case.device);
+                    read(&case.build(false).0.triangular_solve(up, other.options()).map_err(|e| e.to_string())?)
+                }
+            };
+            products(how, &host, &d, &read(&x), k).check_stored(&format!("dA, {k} columns"), &found, case.dtype)?;
+            for e in 0..host.nnz() {
+                if !how.reads(host.rows[e], host.cols[e]) && (found[e] != 0.0 || found[e].is_nan()) {
+                    return Err(format!("dA, {k} columns: entry {e} is not read, and its gradient {}", found[e]));
+                }
+            }
+        }
+        held += 1;
     }
     Ok(held)
 }

@@ -1,5 +1,5 @@
 //! Everything but the op table, in one binary.
-#![allow(missing_docs)]
+#![allow(missing_docs, clippy::needless_borrows_for_generic_args)]
 
 mod add;
 mod batch;
@@ -16,8 +16,8 @@ mod memory;
 mod param;
 mod parity;
 mod pattern;
-mod reduce;
 mod properties;
+mod reduce;
 mod serialization;
 mod spgemm;
 mod tensor;

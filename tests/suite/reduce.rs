@@ -161,7 +161,7 @@ fn gradients() {
         for layout in Layout::ALL {
             let (a, ordered) = layout.build(&host, DType::F64, &Device::flex());
             let pattern = a.pattern().clone();
-            gradcheck(&device, &[ordered.values.clone()], 1e-7, |x| {
+            gradcheck(&device, std::slice::from_ref(&ordered.values), 1e-7, |x| {
                 let a = SparseTensor::new(pattern.clone(), x[0].clone()).unwrap();
                 let mut parts = vec![
                     a.row_softmax().values().clone(),
@@ -224,5 +224,38 @@ fn same_bits_on_any_number_of_threads() {
     let expected = on(1);
     for threads in [2, 3, 4] {
         assert!(on(threads) == expected, "{threads} threads");
+    }
+}
+
+/// Blocks of rows with and without elements that need a shift, longer rows than a block, and the gradient of each.
+#[test]
+fn sizes_from_moderate_to_huge() {
+    let mut host = Host::random("400x90", [400, 90], 6, 9).sorted(false);
+    for (e, value) in host.values.iter_mut().enumerate() {
+        *value *= [1.0, 30.0, 33.0, 700.0, 1e5][host.rows[e] / 80];
+    }
+    for _ in 0..700 {
+        host.rows.push(399);
+        host.cols.push(host.rows.len() % 90);
+        host.values.push(0.25);
+    }
+    let values = vector(&host.values, DType::F64, &device());
+    let a = SparseTensor::from_coo(&host.rows, &host.cols, values, host.shape, &device()).unwrap().coalesce();
+    let a = a.detach().require_grad();
+    let lse = a.logsumexp(Per::Row);
+    let grads = lse.clone().sum().backward();
+    let (found, gradient) = (read(&lse), read(a.grad(&grads).unwrap().values()));
+    let entries: Vec<_> = a.triplets().unwrap().collect();
+    for (row, &found) in found.iter().enumerate() {
+        let of_row = || entries.iter().enumerate().filter(move |(_, entry)| entry.0 == row);
+        let largest = of_row().fold(0.0f64, |largest, (_, entry)| largest.max(entry.2));
+        let absent = 90 - of_row().count();
+        let sum = of_row().map(|(_, entry)| (entry.2 - largest).exp()).sum::<f64>() + absent as f64 * (-largest).exp();
+        let expected = largest + sum.ln();
+        assert!((found - expected).abs() <= 1e-14 * (1.0 + expected.abs()), "row {row}: {found} for {expected}");
+        for (e, entry) in of_row() {
+            let weight = (entry.2 - largest).exp() / sum;
+            assert!((gradient[e] - weight).abs() <= 1e-14, "entry {e}: {} for {weight}", gradient[e]);
+        }
     }
 }

@@ -209,3 +209,34 @@ fn batches_of_one_pattern() {
     let two = SparseTensor::stack(&batch.unstack()[..2]).unwrap();
     assert!(matches!(try_spgemm(&batch, &two), Err(OpError::Shapes { .. })));
 }
+
+/// Values and gradients of one case on a device.
+#[cfg(feature = "wgpu")]
+fn on(device: &Device, layout: Layout, shape: [usize; 2], per_row: usize) -> Vec<Vec<f64>> {
+    let device = device.clone().autodiff();
+    let build = |shape, seed| layout.build(&Host::random("random", shape, per_row, seed), DType::F32, &device).0;
+    let (a, b) = (build(shape, 1).require_grad(), build([shape[1], 40], 2).require_grad());
+    let c = a.matmul(&b);
+    let g = vector(&Numbers(3).values(c.nnz()), DType::F32, &device);
+    let grads = vjp::backward(c.values(), g.clone());
+    let (da, db) = vjp::spgemm(&a, &b, &c.with_values(g).unwrap());
+    let autodiff = [a.grad(&grads).unwrap(), b.grad(&grads).unwrap()];
+    let t = b.t().matmul(&a.t());
+    [&c, &t, &da, &db].into_iter().chain(&autodiff).map(|t| read(t.values())).collect()
+}
+
+#[cfg(feature = "wgpu")]
+#[test]
+fn a_gpu_agrees() {
+    let gpu = Device::wgpu(burn::tensor::DeviceKind::DefaultDevice);
+    for layout in [Layout::Csr, Layout::Coo, Layout::CscT] {
+        for (shape, per_row) in [([30, 20], 3), ([5, 300], 90), ([1, 1], 1), ([4, 3], 0)] {
+            let (found, expected) = (on(&gpu, layout, shape, per_row), on(&Device::flex(), layout, shape, per_row));
+            for (at, (found, expected)) in found.iter().zip(&expected).enumerate() {
+                assert_eq!(found.len(), expected.len());
+                let close = |(f, e): (&f64, &f64)| (f - e).abs() <= 1e-5 * (1.0 + e.abs());
+                assert!(found.iter().zip(expected).all(close), "{layout:?} {shape:?} result {at}");
+            }
+        }
+    }
+}

@@ -24,7 +24,12 @@ impl<const D: usize> SparseTensor<D> {
 
     /// Every stored entry divided by a number. Absent entries stay absent, also where it is 0.
     pub fn div_scalar(&self, divisor: f64) -> Self {
-        self.map_values(|values| values.div_scalar(divisor))
+        if self.nnz() == 0 {
+            return self.clone();
+        }
+        // By a tensor: the gradient of Burn's `div_scalar` is a multiple in f32, whatever the dtype.
+        let divisor = Tensor::full([1], divisor, (&self.device(), self.dtype()));
+        self.map_values(|values| values / divisor)
     }
 
     /// `diag(r) self diag(c)` of the block-diagonal matrix, with vectors of its rows and columns, ones where there are none.

@@ -85,7 +85,7 @@ where
     zero_unused(rows, out);
     let out = Output::new(out);
     let task = if how.log { Exps::LogSoftmax { out } } else { Exps::Softmax { out } };
-    run(rows, values, Task::exps(how.positions, task));
+    run(rows, values, Task::exps(None, task));
 }
 
 /// The gradient of the values from that of their softmax.
@@ -106,7 +106,7 @@ pub(super) fn softmax_backward<E, I: Index>(
     zero_unused(rows, out);
     let out = Output::new(out);
     let log = how.log;
-    run(rows, values, Task::exps(how.positions, Exps::SoftmaxBackward { grad, log, out }));
+    run(rows, values, Task::exps(None, Exps::SoftmaxBackward { grad, log, out }));
 }
 
 /// What is done with the rows.
@@ -260,7 +260,7 @@ impl<E: Scalar<Acc: Real>, I: Index, M: Slots> Kernel for Chunk<'_, E, I, M, (Op
         // The elements of some rows, then for each row what an absent one adds.
         let room = BLOCK.max(longest(&entries, range.clone()) + 1).next_multiple_of(LANES);
         let mut buffer = vec![E::Acc::ZERO; room];
-        let mut shifts = vec![E::Acc::ZERO; BLOCK];
+        let mut shifts = [E::Acc::ZERO; BLOCK];
         let mut first = range.start;
         while first < range.end {
             // SAFETY: rows of the pattern.

@@ -1,4 +1,5 @@
 //! Exponentials of vectors.
+#![allow(clippy::excessive_precision, reason = "coefficients as they were published")]
 
 use crate::backend::scalar::Accumulator;
 use crate::backend::simd::{Isa, load, store};

@@ -15,7 +15,7 @@ use kernels::{Kind, Plan, Task, expand_rows, reduce_rows};
 
 impl ReduceOps for CubeBackend {
     fn row_reduce(pattern: Pattern, values: FloatTensor<Self>, reduction: Reduction) -> FloatTensor<Self> {
-        launch(&pattern, values, None, Task::Reduce, reduction)
+        launch(&Gpu::of(&values), &pattern, values, None, Task::Reduce, reduction)
     }
 
     fn row_reduce_backward(
@@ -24,7 +24,7 @@ impl ReduceOps for CubeBackend {
         grad: FloatTensor<Self>,
         reduction: Reduction,
     ) -> FloatTensor<Self> {
-        launch(&pattern, values, Some(grad), Task::Derive, reduction)
+        launch(&Gpu::of(&values), &pattern, values, Some(grad), Task::Derive, reduction)
     }
 
     fn row_expand(pattern: Pattern, rows: FloatTensor<Self>) -> FloatTensor<Self> {
@@ -59,8 +59,7 @@ impl ReduceOps for CubeBackend {
 
     fn row_softmax(pattern: Pattern, values: FloatTensor<Self>, softmax: Softmax) -> FloatTensor<Self> {
         let task = if softmax.log { Task::LogSoftmax } else { Task::Softmax };
-        let Softmax { positions, .. } = softmax;
-        launch(&pattern, values, None, task, Reduction::LogSumExp { positions })
+        launch(&Gpu::of(&values), &pattern, values, None, task, Reduction::LogSumExp { positions: None })
     }
 
     fn row_softmax_backward(
@@ -70,8 +69,7 @@ impl ReduceOps for CubeBackend {
         softmax: Softmax,
     ) -> FloatTensor<Self> {
         let task = if softmax.log { Task::LogSoftmaxBackward } else { Task::SoftmaxBackward };
-        let Softmax { positions, .. } = softmax;
-        launch(&pattern, values, Some(grad), task, Reduction::LogSumExp { positions })
+        launch(&Gpu::of(&values), &pattern, values, Some(grad), task, Reduction::LogSumExp { positions: None })
     }
 }
 
@@ -89,6 +87,7 @@ fn kind(reduction: Reduction) -> (Kind, Option<usize>) {
 }
 
 fn launch(
+    gpu: &Gpu,
     pattern: &Pattern,
     values: CubeTensor,
     grad: Option<CubeTensor>,
@@ -97,12 +96,12 @@ fn launch(
 ) -> CubeTensor {
     let values = into_contiguous(values);
     let grad = grad.map(into_contiguous);
-    let (gpu, dtype) = (Gpu::of(&values), values.dtype);
-    let view = View::new(pattern, &gpu);
+    let dtype = values.dtype;
+    let view = View::new(pattern, gpu);
     let (rows, entries) = (pattern.shape()[0], view.entries());
     let out = match task {
         Task::Reduce => gpu.empty([rows], dtype),
-        _ => output_values(&gpu, pattern.nnz(), entries, dtype),
+        _ => output_values(gpu, pattern.nnz(), entries, dtype),
     };
     if rows == 0 || (entries == 0 && task != Task::Reduce) {
         return out;
@@ -139,4 +138,93 @@ fn launch(
         );
     }
     out
+}
+
+#[cfg(all(test, feature = "wgpu", feature = "flex"))]
+mod tests {
+    use super::super::cpu;
+    use super::*;
+    use crate::backend::gpu::testing::{gpu, numbers, pattern, read, upload};
+    use crate::pattern::with_rows;
+    use cubecl::features::Plane;
+    use std::mem::MaybeUninit;
+
+    fn filled(length: usize, fill: impl FnOnce(&mut [MaybeUninit<f32>])) -> Vec<f32> {
+        let mut out = vec![MaybeUninit::new(f32::NAN); length];
+        fill(&mut out);
+        // SAFETY: initialised above.
+        out.into_iter().map(|x| unsafe { x.assume_init() }).collect()
+    }
+
+    fn assert_close(found: &[f32], expected: &[f32], what: &str) {
+        assert_eq!(found.len(), expected.len());
+        for (at, (x, y)) in found.iter().zip(expected).enumerate() {
+            let same = x == y || (x.is_nan() && y.is_nan()) || (x - y).abs() <= 1e-5 * (1.0 + y.abs());
+            assert!(same, "{what}: element {at} is {x}, {y} on the CPU");
+        }
+    }
+
+    /// Everything as on the CPU, infinities, NaN, ties and empty rows included; the same bits with planes and without.
+    #[test]
+    fn agrees_with_the_cpu() {
+        let lengths = [0, 1, 3, 7, 8, 9, 40, 33, 700, 2, 0, 16, 2, 2, 2];
+        let by_rows = pattern(&lengths, 50);
+        for pattern in [by_rows.clone(), by_rows.t()] {
+            let (rows, nnz) = (pattern.shape()[0], pattern.nnz());
+            let mut values = numbers(nnz);
+            values[nnz - 6..].copy_from_slice(&[
+                f32::INFINITY,
+                1.0,
+                f32::NEG_INFINITY,
+                f32::NEG_INFINITY,
+                f32::NAN,
+                2.0,
+            ]);
+            values[20] = 200.0;
+            let (of_rows, of_entries) = (numbers(rows), numbers(nnz));
+            let mut reductions = vec![Reduction::Sum];
+            for positions in [None, Some(800)] {
+                reductions.extend([
+                    Reduction::Mean { positions },
+                    Reduction::Max { positions },
+                    Reduction::Min { positions },
+                    Reduction::LogSumExp { positions },
+                ]);
+            }
+            reductions.extend([Norm::L1, Norm::L2, Norm::Max].map(Reduction::Norm));
+            let run = |grad: Option<&[f32]>, task, reduction| {
+                let mut gpu = gpu();
+                let mut once = |plane| {
+                    gpu.plane = plane;
+                    let values = upload(&gpu, &values, [nnz]);
+                    let grad = grad.map(|grad| upload(&gpu, grad, [grad.len()]));
+                    read(&launch(&gpu, &pattern, values, grad, task, reduction))
+                };
+                let bits = |x: Vec<f32>| x.into_iter().map(f32::to_bits).collect::<Vec<_>>();
+                let without = once(Default::default());
+                assert_eq!(bits(once(Plane::Ops.into())), bits(without.clone()), "{task:?} {reduction:?}");
+                without
+            };
+            with_rows!(pattern.rows(), view => {
+                for reduction in reductions {
+                    let expected = filled(rows, |out| cpu::reduce(view, &values, reduction, out));
+                    assert_close(&run(None, Task::Reduce, reduction), &expected, &format!("{reduction:?}"));
+                    let expected = filled(nnz, |out| cpu::derive(view, &values, &of_rows, reduction, out));
+                    let found = run(Some(&of_rows), Task::Derive, reduction);
+                    assert_close(&found, &expected, &format!("{reduction:?}, gradient"));
+                }
+                let exps = Reduction::LogSumExp { positions: None };
+                for (log, task, backward) in [
+                    (false, Task::Softmax, Task::SoftmaxBackward),
+                    (true, Task::LogSoftmax, Task::LogSoftmaxBackward),
+                ] {
+                    let expected = filled(nnz, |out| cpu::softmax(view, &values, Softmax { log }, out));
+                    assert_close(&run(None, task, exps), &expected, &format!("{task:?}"));
+                    let expected =
+                        filled(nnz, |out| cpu::softmax_backward(view, &values, &of_entries, Softmax { log }, out));
+                    assert_close(&run(Some(&of_entries), backward, exps), &expected, &format!("{backward:?}"));
+                }
+            });
+        }
+    }
 }

@@ -117,8 +117,6 @@ impl Reduction {
 pub struct Softmax {
     /// Its logarithm instead.
     pub log: bool,
-    /// Stored and absent elements of a row, if the absent ones have a part in the sum.
-    pub positions: Option<usize>,
 }
 
 /// The primitives, on backend tensors: m rows, `nnz` values. Nothing is larger than the values.
@@ -180,7 +178,7 @@ impl Reduce for SparseTensor<3> {
         let [items, m, n] = self.shape();
         let length = results.dims()[0];
         // Without items there is no result to tell rows from columns.
-        let each = if items == 0 { if length == m { m } else { n } } else { length / items };
+        let each = length.checked_div(items).unwrap_or(if length == m { m } else { n });
         reshape(results, [items, each])
     }
 }
@@ -491,7 +489,7 @@ fn reduce<const D: usize>(
                 let counts: Vec<f64> = counts.into_iter().map(|count| count.max(1.0)).collect();
                 all.clone() / Tensor::from_data(TensorData::new(counts, [items]), (&all.device(), all.dtype()))
             };
-            if narrow { all.cast(FloatDType::try_from(dtype).expect("a float")) } else { all }
+            if narrow { all.cast(FloatDType::from(dtype)) } else { all }
         }
     }
 }

@@ -67,12 +67,12 @@ impl<const D: usize> SparseTensor<D> {
     #[track_caller]
     fn softmax(&self, op: &'static str, pattern: &Pattern, log: bool) -> Self {
         expect(device_can(op, self.values(), pattern, &[]));
-        let values = row_softmax(pattern, self.values().clone(), Softmax { log, positions: None });
+        let values = row_softmax(pattern, self.values().clone(), Softmax { log });
         self.rebuilt(self.pattern().clone(), values)
     }
 }
 
-pub(super) fn row_softmax(pattern: &Pattern, values: Tensor<1>, softmax: Softmax) -> Tensor<1> {
+fn row_softmax(pattern: &Pattern, values: Tensor<1>, softmax: Softmax) -> Tensor<1> {
     let values = values.into_dispatch();
     Tensor::from_dispatch(<Dispatch as ReduceOps>::row_softmax(pattern.clone(), values, softmax))
 }

@@ -174,13 +174,15 @@ mod tests {
     fn product(plan: &SpgemmPlan, left: &[f64], right: &[f64]) -> Vec<f64> {
         let mut out = vec![MaybeUninit::new(f64::NAN); plan.nnz()];
         plan.with_parts(Product { left, right, out: &mut out });
-        out.into_iter().map(|x| unsafe { x.assume_init() }).collect() // SAFETY: all were initialised.
+        // SAFETY: all were initialised from the start.
+        out.into_iter().map(|x| unsafe { x.assume_init() }).collect()
     }
 
     fn left(plan: &SpgemmPlan, right: &[f64], product: &[f64], count: usize) -> Vec<f64> {
         let mut out = vec![MaybeUninit::new(f64::NAN); count];
         plan.with_parts(Left { right, product, out: &mut out });
-        out.into_iter().map(|x| unsafe { x.assume_init() }).collect() // SAFETY: all were initialised.
+        // SAFETY: all were initialised from the start.
+        out.into_iter().map(|x| unsafe { x.assume_init() }).collect()
     }
 
     /// The sum over all that meet of left times right times product, differentiated by each, in plain loops.

@@ -225,7 +225,11 @@ impl SpgemmOps for burn::backend::Flex {
         })
     }
 
-    fn spgemm_left(plan: SpgemmPlan, mut right: FloatTensor<Self>, mut product: FloatTensor<Self>) -> FloatTensor<Self> {
+    fn spgemm_left(
+        plan: SpgemmPlan,
+        mut right: FloatTensor<Self>,
+        mut product: FloatTensor<Self>,
+    ) -> FloatTensor<Self> {
         with_float!(right.dtype(), E => {
             let (right, product) = (flex::values::<E>(&mut right), flex::values::<E>(&mut product));
             let shape = [plan.operands()[0].nnz()].into();

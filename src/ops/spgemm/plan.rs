@@ -379,7 +379,8 @@ fn union_rows<I: Index>(
         for entry in left.range(row) {
             let of_right = right.range(left.columns[entry].get());
             pairs += of_right.len();
-            set.extend(&columns[of_right]);
+            // SAFETY: the columns of a pattern, or their ranks.
+            unsafe { set.extend(&columns[of_right]) };
         }
         found.try_reserve(pairs.min(width)).ok()?;
         set.drain(|column| found.push(I::of(column)));
@@ -403,18 +404,21 @@ impl Set {
         Self { words: vec![0; words], used: vec![0; words.div_ceil(64)], first: usize::MAX, end: 0 }
     }
 
+    /// # Safety
+    ///
+    /// The numbers are below `width`.
     #[inline]
-    fn extend<I: Index>(&mut self, numbers: &[I]) {
+    unsafe fn extend<I: Index>(&mut self, numbers: &[I]) {
         for number in numbers {
-            let number = number.get();
-            let word = &mut self.words[number / 64];
+            let (at, bit) = (number.get() / 64, 1 << (number.get() % 64));
+            // SAFETY: there are words for numbers below `width`.
+            let word = unsafe { self.words.get_unchecked_mut(at) };
             if *word == 0 {
-                let at = number / 64;
                 self.used[at / 64] |= 1 << (at % 64);
                 self.first = self.first.min(at / 64);
                 self.end = self.end.max(at / 64 + 1);
             }
-            *word |= 1 << (number % 64);
+            *word |= bit;
         }
     }
 
@@ -493,8 +497,11 @@ mod tests {
         let mut set = Set::new(10_000);
         for round in 0..3 {
             let numbers: Vec<i32> = (0..500).map(|i| (i * 7919 + round) % 10_000).collect();
-            set.extend(&numbers);
-            set.extend(&numbers[..7]);
+            // SAFETY: they are remainders of 10,000.
+            unsafe {
+                set.extend(&numbers);
+                set.extend(&numbers[..7]);
+            }
             let mut expected: Vec<usize> = numbers.iter().map(|n| n.get()).collect();
             expected.sort_unstable();
             expected.dedup();

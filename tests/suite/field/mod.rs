@@ -6,8 +6,8 @@ mod empties;
 mod layout;
 mod products;
 mod reductions;
-mod triangular;
 mod spgemm;
+mod triangular;
 
 use sparsegrad::prelude::*;
 

@@ -12,6 +12,8 @@ mod nvrtc;
 mod reduce;
 #[path = "../../../src/ops/sddmm/gpu/kernels.rs"]
 mod sddmm;
+#[path = "../../../src/ops/spgemm/gpu/kernels.rs"]
+mod spgemm;
 #[path = "../../../src/ops/spmm/gpu/kernels.rs"]
 mod spmm;
 #[path = "../../../src/ops/trisolve/gpu/kernels.rs"]
@@ -389,6 +391,24 @@ impl Sources {
                     settings,
                     properties,
                     target,
+                    buffer(),
+                    buffer(),
+                    buffer(),
+                    buffer(),
+                    (),
+                    lanes,
+                    [f, a, i],
+                )
+            });
+        }
+        for (what, lanes) in [("pair_products_1", lanes(1, true)), ("pair_products_16", lanes(16, true))] {
+            self.add(name(what), cube, address, |settings, properties, target| {
+                spgemm::pair_products::PairProducts::new(
+                    settings,
+                    properties,
+                    target,
+                    buffer(),
+                    buffer(),
                     buffer(),
                     buffer(),
                     buffer(),

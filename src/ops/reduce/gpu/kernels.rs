@@ -166,6 +166,8 @@ pub fn reduce_rows<F: Float, A: Float, I: Int>(
     // No early exit: the whole cube meets below.
     let live = row < rows;
     let zero = A::new(0.0_f32);
+    // Not `infinity - infinity`, which compilers take for 0.
+    let no_number = A::cast_from(f32::reinterpret(infinity + 0x0040_0000_u32));
     let infinity = A::cast_from(f32::reinterpret(infinity));
     let mut start = 0usize;
     let mut end = 0usize;
@@ -250,9 +252,10 @@ pub fn reduce_rows<F: Float, A: Float, I: Int>(
         result = sum / A::cast_from(count);
     }
     if comptime!(plan.kind == Kind::LogSumExp) {
-        result = -infinity;
-        if sum != zero {
-            result = shift + sum.ln();
+        // Equality, here and below: to some devices NaN is not unequal to anything.
+        result = shift + sum.ln();
+        if sum == zero {
+            result = -infinity;
         }
         if largest == infinity {
             if !is_nan {
@@ -282,9 +285,9 @@ pub fn reduce_rows<F: Float, A: Float, I: Int>(
             result = zero;
         }
     }
-    if comptime!(plan.selects() || plan.kind == Kind::L2) {
+    if comptime!(plan.largest()) {
         if is_nan {
-            result = infinity - infinity;
+            result = no_number;
         }
     }
     if comptime!(plan.task == Task::Reduce) {
@@ -308,11 +311,11 @@ pub fn reduce_rows<F: Float, A: Float, I: Int>(
             chosen = lanes_max::<u32>(chosen, &mut scratch, lanes);
         }
         // Where all are -inf nothing has a weight.
-        let mut scale = zero;
-        let mut log = zero;
-        if sum != zero {
-            scale = A::new(1.0_f32) / sum;
-            log = sum.ln();
+        let mut scale = A::new(1.0_f32) / sum;
+        let mut log = sum.ln();
+        if sum == zero {
+            scale = zero;
+            log = zero;
         }
         let mut of_row = A::new(1.0_f32);
         if comptime!(plan.task == Task::Derive) {
@@ -347,9 +350,9 @@ pub fn reduce_rows<F: Float, A: Float, I: Int>(
                 y = sign::<A>(x) * of_row;
             }
             if comptime!(plan.kind == Kind::L2) {
-                y = zero;
-                if result != zero {
-                    y = x / result * of_row;
+                y = x / result * of_row;
+                if result == zero {
+                    y = zero;
                 }
             }
             if comptime!(plan.selects()) {
@@ -368,9 +371,9 @@ pub fn reduce_rows<F: Float, A: Float, I: Int>(
                 } else if comptime!(plan.task == Task::SoftmaxBackward) {
                     y = weight * (grad_at::<F, A>(grad, slot) - of_row);
                 } else if comptime!(plan.task == Task::LogSoftmaxBackward) {
-                    y = zero;
-                    if sum != zero {
-                        y = grad_at::<F, A>(grad, slot) - weight * of_row;
+                    y = grad_at::<F, A>(grad, slot) - weight * of_row;
+                    if sum == zero {
+                        y = zero;
                     }
                 } else {
                     y = weight * of_row;
