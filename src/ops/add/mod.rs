@@ -21,7 +21,7 @@
 //! | reproducible | each value has one owner and adds in storage order |
 //!
 //! Unions and intersections are planned on the host once for two patterns, and kept with the first. All else is written with
-//! other primitives: [gather](super::gather), [dense](super::dense), [sddmm](super::sddmm) with one column.
+//! other primitives: [gather](super::gather), [dense], [sddmm](super::sddmm) with one column.
 
 mod maps;
 mod merge;
