@@ -97,7 +97,7 @@ mod tests {
     #[test]
     fn small_levels_share_a_launch() {
         assert_eq!(runs(&[0, 1, 2, 5000, 5001, 5002], 1), [0..2, 2..3, 3..5]);
-        assert_eq!(runs(&[0, 5000], 1), [0..1]);
+        assert!(runs(&[0, 5000], 1).into_iter().eq(std::iter::once(0..1)));
         assert_eq!(runs(&[0, 100, 200], 100), [0..1, 1..2]);
         let narrow: Vec<usize> = (0..=LONGEST + 1).collect();
         assert_eq!(runs(&narrow, 1), [0..LONGEST, LONGEST..LONGEST + 1]);

@@ -1,4 +1,5 @@
 //! The kernel of triangular solves. Types as in spmm's kernels.
+#![allow(clippy::collapsible_if, reason = "what is known at compile time is asked first, by itself")]
 
 use crate::backend::gpu::lanes::slot_of;
 use cubecl::prelude::*;
