@@ -84,6 +84,17 @@ pub(crate) fn device_can<const D: usize>(
     Ok(())
 }
 
+/// Whether the device has exponentials and logarithms of the dtype: shaders of wgpu have none in f64, and what comes out of
+/// them is not refused but wrong.
+pub(crate) fn device_has_exp(op: &'static str, values: &Tensor<1>) -> Result<(), OpError> {
+    #[cfg(feature = "cube")]
+    if values.dtype() == DType::F64 && super::gpu::is_wgpu(&values.device()) {
+        return Err(OpError::UnsupportedDType { op, dtype: values.dtype(), device: device_name(&values.device()) });
+    }
+    let _ = (op, values);
+    Ok(())
+}
+
 /// Whether values of this dtype can be computed with on the device.
 pub(crate) fn supported(dtype: DType, device: &Device) -> bool {
     matches!(dtype, DType::F64 | DType::F32 | DType::F16 | DType::BF16) && device.supports_dtype(dtype)

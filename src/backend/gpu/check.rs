@@ -50,6 +50,11 @@ pub(crate) fn check(
     refuse(properties, &buffers).map_or(Ok(()), |(what, size, limit)| Err(too_large(what, size, limit)))
 }
 
+/// Whether the device runs shaders of wgpu.
+pub(crate) fn is_wgpu(device: &Device) -> bool {
+    cube_device(device).is_some_and(|cube| cube.client().name().starts_with("wgpu"))
+}
+
 /// The first of these buffers, of so many elements of so many bytes, that the device can't hold or address; its size and the limit.
 fn refuse(properties: &DeviceProperties, buffers: &[(&'static str, u128, u128)]) -> Option<(&'static str, u128, u128)> {
     let bytes = u128::from(properties.memory.max_page_size);

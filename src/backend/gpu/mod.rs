@@ -13,7 +13,7 @@ mod pieces;
 pub(crate) mod testing;
 
 pub(crate) use buffers::{DeviceBuffers, View, prepare, release};
-pub(crate) use check::check;
+pub(crate) use check::{check, is_wgpu};
 pub(crate) use launch::Gpu;
 pub(crate) use operand::{Matrix, output_values, vector_size};
 pub(crate) use pieces::{PIECE, Pieces};

@@ -36,7 +36,7 @@ mod exp;
 pub(crate) mod gpu;
 mod softmax;
 
-use crate::backend::check::{Check, Operand, device_can, expect};
+use crate::backend::check::{Check, Operand, device_can, device_has_exp, expect};
 #[cfg(feature = "flex")]
 use crate::backend::flex::{self, with_float};
 use crate::error::OpError;
@@ -460,6 +460,9 @@ fn reduce<const D: usize>(
     let [rows, columns] = pattern.shape();
     let results = if per == Per::Column { columns } else { rows };
     expect(device_can(op, &values, pattern, &[("the result", [1, results])]));
+    if let Reduction::LogSumExp { .. } = of(0) {
+        expect(device_has_exp(op, &values));
+    }
     match per {
         Per::Row => row_reduce(pattern, values, of(n)),
         Per::Column => row_reduce(&pattern.t(), values, of(m)),

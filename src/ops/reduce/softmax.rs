@@ -1,7 +1,7 @@
 //! The softmax of the stored entries, per row and per column.
 
 use super::{ReduceOps, Softmax};
-use crate::backend::check::{device_can, expect};
+use crate::backend::check::{device_can, device_has_exp, expect};
 use crate::pattern::Pattern;
 use crate::tensor::SparseTensor;
 use burn::backend::Dispatch;
@@ -67,6 +67,7 @@ impl<const D: usize> SparseTensor<D> {
     #[track_caller]
     fn softmax(&self, op: &'static str, pattern: &Pattern, log: bool) -> Self {
         expect(device_can(op, self.values(), pattern, &[]));
+        expect(device_has_exp(op, self.values()));
         let values = row_softmax(pattern, self.values().clone(), Softmax { log });
         self.rebuilt(self.pattern().clone(), values)
     }
