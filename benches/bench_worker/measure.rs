@@ -28,7 +28,7 @@ fn cpu_time() -> Duration {
 
 #[cfg(not(unix))]
 fn cpu_time() -> Duration {
-    unimplemented!("CPU time on this system")
+    panic!("the CPU time of a process is read on Unix only")
 }
 
 /// By how many bytes the resident set grows at most during an execution, by Linux's resettable high-water mark.

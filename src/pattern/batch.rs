@@ -45,7 +45,7 @@ impl Pattern {
             let before = columns.len() as i64;
             match name {
                 Some("CSR") => {
-                    let (positions, _) = block.compressed();
+                    let (positions, _) = block.inner.compressed_buffers();
                     offsets.extend(positions.iter().skip(1).map(|at| before + at as i64));
                     block.for_each_entry(|_, column, _| columns.push((shape[1] + column) as i64));
                 }
@@ -127,7 +127,7 @@ impl Pattern {
         let shape = [rows.len(), columns.len()];
         let (pattern, entries) = match self.format().name() {
             Some("CSR") => {
-                let (positions, coordinates) = self.compressed();
+                let (positions, coordinates) = self.inner.compressed_buffers();
                 let entries = positions.get(rows.start)..positions.get(rows.end);
                 let offsets: Vec<i64> =
                     (rows.start..=rows.end).map(|row| (positions.get(row) - entries.start) as i64).collect();
@@ -135,7 +135,7 @@ impl Pattern {
                 (Self::csr(offsets, local, shape), entries)
             }
             Some("COO") => {
-                let [row_of, column_of] = self.coordinate_buffers();
+                let [row_of, column_of] = self.inner.coordinate_buffers();
                 let first = |bound| partition_point(row_of.len(), |at| row_of.get(at) < bound);
                 let entries = first(rows.start)..first(rows.end);
                 let local = |buffer, start| shifted(buffer, entries.clone(), start);
@@ -157,7 +157,7 @@ impl Pattern {
         let made = self.convert(Target::Stacked(items), || {
             let local = |column: usize| (column % width) as i64;
             let pattern = if self.format().name() == Some("CSR") {
-                let (positions, coordinates) = self.compressed();
+                let (positions, coordinates) = self.inner.compressed_buffers();
                 let columns: Vec<i64> = coordinates.iter().map(local).collect();
                 Self::csr(positions.clone(), columns, [m, width])
             } else {

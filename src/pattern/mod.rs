@@ -122,16 +122,6 @@ impl Pattern {
         Self::csr(offsets, columns, [n, n])
     }
 
-    /// Offsets and columns of a pattern in CSR.
-    fn compressed(&self) -> (&Indices, &Indices) {
-        self.inner.compressed_buffers()
-    }
-
-    /// Row and column indices of a pattern in COO.
-    fn coordinate_buffers(&self) -> [&Indices; 2] {
-        self.inner.coordinate_buffers()
-    }
-
     /// Rows and columns.
     pub fn shape(&self) -> [usize; 2] {
         let [rows, columns] = self.inner.shape;
