@@ -258,6 +258,25 @@ pub(crate) fn run_fast(kernel: impl Kernel) {
     kernel.run::<Baseline>();
 }
 
+/// Calls `$run!(N x V)` for up to 16 columns, where `V` vectors of `N` lanes hold them, the last of which may overlap the one
+/// before; for any other number, `$other => $else`.
+macro_rules! by_width {
+    ($cols:expr, $run:ident, $other:pat => $else:expr) => {
+        match $cols {
+            1 => $run!(1 x 1),
+            2 => $run!(2 x 1),
+            3 => $run!(2 x 2),
+            4 => $run!(4 x 1),
+            5..8 => $run!(4 x 2),
+            8 => $run!(8 x 1),
+            9..16 => $run!(8 x 2),
+            16 => $run!(16 x 1),
+            $other => $else,
+        }
+    };
+}
+pub(crate) use by_width;
+
 /// Whether the fast kernels are compiled for this processor. They are many, one for each width: on x86 without AVX2, for
 /// 16-bit types and for 64-bit indices there is only a plain one, lest the crate takes minutes to compile.
 pub(crate) fn is_fast() -> bool {

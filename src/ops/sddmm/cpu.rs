@@ -6,7 +6,7 @@ use std::ops::Range;
 use crate::backend::dense::{Dense, Output};
 use crate::backend::scalar::{Accumulator, Scalar};
 use crate::backend::simd::{
-    self, Entries, Isa, Kernel, Slots, WithEntries, for_each_chunk, load, prefetch, with_entries,
+    self, Entries, Isa, Kernel, Slots, WithEntries, by_width, for_each_chunk, load, prefetch, with_entries,
 };
 use crate::pattern::{Index, Rows};
 
@@ -39,18 +39,7 @@ fn fast<E: Accumulator>(rows: &Rows<i32>, x: Dense<'_, E>, y: Dense<'_, E>, out:
             with_entries(rows, Sddmm::<E, i32, $n, $v> { rows, x, y, out })
         };
     }
-    match x.cols() {
-        0 => sddmm!(1 x 2),
-        1 => sddmm!(1 x 1),
-        2 => sddmm!(2 x 1),
-        3 => sddmm!(2 x 2),
-        4 => sddmm!(4 x 1),
-        5..8 => sddmm!(4 x 2),
-        8 => sddmm!(8 x 1),
-        9..16 => sddmm!(8 x 2),
-        16 => sddmm!(16 x 1),
-        _ => sddmm!(16 x 2),
-    }
+    by_width!(x.cols(), sddmm, cols => if cols == 0 { sddmm!(1 x 2) } else { sddmm!(16 x 2) })
 }
 
 /// The plain loop over entries: for 16-bit types, 64-bit indices and old processors.

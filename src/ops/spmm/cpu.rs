@@ -6,7 +6,8 @@ use std::ops::Range;
 use crate::backend::dense::{Dense, Output};
 use crate::backend::scalar::{Accumulator, Scalar, as_sums};
 use crate::backend::simd::{
-    self, Entries, Isa, Kernel, Slots, WithEntries, for_each_chunk, is_serial, load, prefetch, store, with_entries,
+    self, Entries, Isa, Kernel, Slots, WithEntries, by_width, for_each_chunk, is_serial, load, prefetch, store,
+    with_entries,
 };
 use crate::ops::sddmm::cpu::{TOGETHER, dots, group, sddmm, zero_unused};
 use crate::pattern::{Index, Rows};
@@ -396,17 +397,7 @@ fn scatter<E: Accumulator>(
             with_entries(rows, Scatter::<E, $n, $v> { values, dense, grad, d_values, d_dense })
         };
     }
-    match dense.cols() {
-        1 => scatter!(1 x 1),
-        2 => scatter!(2 x 1),
-        3 => scatter!(2 x 2),
-        4 => scatter!(4 x 1),
-        5..8 => scatter!(4 x 2),
-        8 => scatter!(8 x 1),
-        9..16 => scatter!(8 x 2),
-        16 => scatter!(16 x 1),
-        cols => unreachable!("{cols} columns are not fused"),
-    }
+    by_width!(dense.cols(), scatter, cols => unreachable!("{cols} columns are not fused"))
 }
 
 struct Scatter<'a, E, const N: usize, const V: usize> {

@@ -12,7 +12,7 @@ use rayon::prelude::*;
 use crate::backend::dense::{Dense, Output};
 use crate::backend::scalar::{Accumulator, Scalar, as_sums};
 use crate::backend::simd::{
-    self, Entries, Isa, Kernel, Slots, WithEntries, for_each_chunk, is_serial, load, store, with_entries,
+    self, Entries, Isa, Kernel, Slots, WithEntries, by_width, for_each_chunk, is_serial, load, store, with_entries,
 };
 use crate::ops::sddmm::cpu::{TOGETHER, dots, group, zero_unused};
 use crate::ops::spmm::cpu::{CHAINS, FUSED, starts, total};
@@ -350,17 +350,7 @@ fn scatter<E: Accumulator>(matrix: Matrix<'_, E, i32>, x: Dense<'_, E>, d_values
             with_entries(&matrix.split.rows, Scatter::<E, i32, $n, $v> { matrix, x, d_values, d_rhs })
         };
     }
-    match x.cols() {
-        1 => scatter!(1 x 1),
-        2 => scatter!(2 x 1),
-        3 => scatter!(2 x 2),
-        4 => scatter!(4 x 1),
-        5..8 => scatter!(4 x 2),
-        8 => scatter!(8 x 1),
-        9..16 => scatter!(8 x 2),
-        16 => scatter!(16 x 1),
-        cols => unreachable!("{cols} columns are not fused"),
-    }
+    by_width!(x.cols(), scatter, cols => unreachable!("{cols} columns are not fused"))
 }
 
 struct Scatter<'a, E, I, const N: usize, const V: usize> {
