@@ -1,6 +1,19 @@
-//! Linear operators and sparse solvers for [Burn](sparsegrad::burn), with gradients by implicit differentiation.
+//! Linear operators and sparse solvers for [Burn](https://burn.dev), with gradients by implicit differentiation.
 //!
-//! Nothing is here yet: this crate reserves the place of operators, Krylov and direct solvers, and least squares, which
-//! stand on [`sparsegrad`]'s products and their gradients.
+//! | module | what is there |
+//! |---|---|
+//! | [`operator`] | [`LinearOperator`]: what a solver needs of a matrix |
+//! | [`precond`] | preconditioners: recipes that make an approximate inverse of an operator |
+//! | [`outcome`] | [`Solution`] and [`Report`]: what a solver found, and how far it can be trusted |
+//! | [`method`](mod@method) | [`Method`]: what every solver is |
 
+pub mod method;
+pub mod operator;
+pub mod outcome;
+pub mod precond;
+
+pub use method::Method;
+pub use operator::{LinearOperator, Operator, Tags};
+pub use outcome::{Outcome, Report, Solution};
+pub use precond::Preconditioner;
 pub use sparsegrad;

@@ -1,0 +1,54 @@
+//! What every solver is.
+
+use crate::operator::Operator;
+use crate::outcome::{Report, Solution};
+use crate::precond::PreconditionerError;
+use burn::tensor::Tensor;
+use std::fmt::Debug;
+use std::sync::Arc;
+
+/// A way to solve A x = b, or min |A x - b|, without a graph: gradients are made by one rule for all of them.
+pub trait Method: Debug + Send + Sync {
+    /// Its name in reports.
+    fn name(&self) -> &'static str;
+
+    /// The method with all that depends on the operator's values made once: a preconditioner, a factorisation. The backward
+    /// pass runs what the forward pass prepared.
+    ///
+    /// # Errors
+    /// If the preconditioner can't be made.
+    fn prepare(&self, a: &Operator) -> Result<Arc<dyn Method>, PreconditionerError>;
+
+    /// Solves with the untracked operator `a` (m x n) for the untracked `b` (m x k), from the guess `x0` (n x k) or zero.
+    /// With `transpose`, solves A^T x = b for b of n x k: with the transposed preconditioner, too.
+    fn run(&self, a: &Operator, b: Tensor<2>, x0: Option<Tensor<2>>, transpose: bool) -> Solution<Tensor<2>>;
+}
+
+impl<M: Method + ?Sized> Method for Arc<M> {
+    fn name(&self) -> &'static str {
+        (**self).name()
+    }
+
+    fn prepare(&self, a: &Operator) -> Result<Arc<dyn Method>, PreconditionerError> {
+        (**self).prepare(a)
+    }
+
+    fn run(&self, a: &Operator, b: Tensor<2>, x0: Option<Tensor<2>>, transpose: bool) -> Solution<Tensor<2>> {
+        (**self).run(a, b, x0, transpose)
+    }
+}
+
+/// A report is made by the method that it tells of.
+impl Report {
+    /// A report without iterations: of a direct method, or of a problem that needed none.
+    pub fn immediate(method: &'static str, relative_residuals: Vec<f64>) -> Self {
+        Self {
+            method,
+            outcome: crate::Outcome::Converged,
+            iterations: 0,
+            relative_residuals,
+            history: vec![],
+            notes: vec![],
+        }
+    }
+}
