@@ -428,6 +428,59 @@ pub enum OpError {
     },
 }
 
+/// A matrix that a type of another library can't hold, or that can't be read back for it.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+#[non_exhaustive]
+pub enum InteropError {
+    /// The matrix type holds each position once, and one is stored twice.
+    #[error("entry {position} stores ({row}, {column}) again, and a {matrix} holds each position once (use `coalesce`)")]
+    Duplicate {
+        /// The position of the second entry among the values.
+        position: usize,
+        /// Its row.
+        row: usize,
+        /// Its column.
+        column: usize,
+        /// The type of the other library.
+        matrix: &'static str,
+    },
+    /// Values of another type: nothing is converted silently.
+    #[error("values of type {values:?} for a matrix of {matrix:?} (use `cast`)")]
+    DType {
+        /// The type of the tensor's values.
+        values: DType,
+        /// That of the matrix.
+        matrix: DType,
+    },
+    /// An index, an offset or the shape is beyond the index type.
+    #[error("{value} does not fit the index type {index}")]
+    Index {
+        /// The number that does not fit.
+        value: i64,
+        /// The index type.
+        index: &'static str,
+    },
+    /// A pattern that can't be borrowed as it is.
+    #[error("a view needs {format} with indices of {bits} bits, sorted, each position once, and this is {found}")]
+    View {
+        /// The format that the view needs.
+        format: &'static str,
+        /// The bits of its indices.
+        bits: usize,
+        /// The pattern, in words.
+        found: String,
+    },
+    /// The other library does not take what this one holds valid.
+    #[error("refused: {reason}")]
+    Refused {
+        /// What it says.
+        reason: String,
+    },
+    /// Pattern and values do not fit each other, or reading back from the device failed.
+    #[error(transparent)]
+    Tensor(#[from] TensorError),
+}
+
 /// A triangular system that can't be solved.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]

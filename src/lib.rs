@@ -38,7 +38,8 @@
 //! | [`SparseTensor`] | constructors, conversions, gradients, display |
 //! | [`SparseParam`] | a sparse tensor in a Burn module: training, records |
 //! | [`gallery`] | matrices by construction: grids, graphs, bands, random ones |
-//! | [`io`] | Matrix Market files, matrices on the host |
+//! | [`interop`] | matrices of faer, sprs and nalgebra-sparse (features of these names) |
+//! | [`io`] | matrices on the host; Matrix Market files, SciPy's `.npz` (feature `npz`), safetensors (feature `safetensors`) |
 //! | [`ops`] | the operations, one module each, with formulas |
 //! | [`vjp`] | gradients as functions that can be differentiated again |
 //! | [`testing`] | finite differences; strategies for property tests (feature `proptest`) |
@@ -52,6 +53,7 @@ mod backend;
 pub mod error;
 pub mod format;
 pub mod gallery;
+pub mod interop;
 pub mod io;
 pub mod ops;
 pub mod pattern;
@@ -73,7 +75,7 @@ pub use tensor::{IntoValues, SparseParam, SparseTensor};
 
 /// What most programs need: this crate's types and functions, and Burn's tensor and device.
 pub mod prelude {
-    pub use crate::error::{FormatError, OpError, PatternError, TensorError};
+    pub use crate::error::{FormatError, InteropError, OpError, PatternError, TensorError};
     pub use crate::{Norm, Per, edge_gather, sparse_bidir_logsumexp, sparse_logsumexp};
     pub use crate::{
         Pattern, SparseMatmul, SparseParam, SparseTensor, SpgemmPlan, TensorFormat, sddmm, sddmm_with, sparse_mm,

@@ -5,6 +5,7 @@ use crate::SparseTensor;
 use crate::backend::check::{device_name, supported};
 use crate::error::TensorError;
 use crate::pattern::Pattern;
+use crate::tensor::read;
 use burn::tensor::{DType, Tensor, TensorCreationOptions, TensorData};
 use std::fmt;
 
@@ -39,6 +40,11 @@ impl HostMatrix {
             return Err(TensorError::ValuesLength { values: length, stored });
         }
         Ok(Self { pattern, values })
+    }
+
+    /// The parts.
+    pub fn into_parts(self) -> (Pattern, Vec<f64>) {
+        (self.pattern, self.values)
     }
 
     /// Where values are stored.
@@ -90,6 +96,24 @@ impl HostMatrix {
         }
         let values = TensorData::new(self.values.clone(), [self.nnz()]);
         SparseTensor::new(self.pattern.clone(), Tensor::from_data(values, (&device, dtype)))
+    }
+}
+
+impl SparseTensor<2> {
+    /// The matrix in host memory, at the same pattern. Reads the values back from the device, exact in double precision.
+    ///
+    /// # Errors
+    /// If reading fails.
+    ///
+    /// ```
+    /// use sparsegrad::prelude::*;
+    ///
+    /// let a = SparseTensor::from_triplets(&[0, 1], &[2, 0], &[3.0f32, 4.0], [2, 3], &Device::flex())?;
+    /// assert_eq!(a.to_host()?.values(), [3.0, 4.0]);
+    /// # Ok::<(), TensorError>(())
+    /// ```
+    pub fn to_host(&self) -> Result<HostMatrix, TensorError> {
+        HostMatrix::new(self.pattern().clone(), read(self.values().clone())?)
     }
 }
 

@@ -14,6 +14,16 @@ pub enum IndexWidth {
     I64,
 }
 
+impl IndexWidth {
+    /// The size of an index.
+    pub fn bytes(self) -> usize {
+        match self {
+            IndexWidth::I32 => 4,
+            IndexWidth::I64 => 8,
+        }
+    }
+}
+
 /// An immutable, shared buffer of indices or offsets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Indices {
@@ -168,7 +178,7 @@ impl RawIndices {
 
 /// What can be given as indices: vectors, slices and arrays of `i32`, `i64`, `u32`, `u64`, `usize`, and integer tensors.
 ///
-/// `Vec<i32>` and `Vec<i64>` are taken without a copy. Nothing is checked here: the pattern's constructor does.
+/// `Vec<i32>`, `Vec<i64>` and, with numbers below 2^31, `Vec<u32>` are taken without a copy. Nothing is checked here: the pattern's constructor does.
 pub trait IntoIndices {
     /// The indices, unchecked.
     fn into_indices(self) -> RawIndices;
@@ -199,6 +209,15 @@ impl IntoIndices for Vec<i64> {
         RawIndices::I64(self)
     }
 }
+impl IntoIndices for Vec<u32> {
+    fn into_indices(self) -> RawIndices {
+        if self.iter().all(|&i| i <= i32::MAX as u32) {
+            // In place.
+            return RawIndices::I32(self.into_iter().map(|i| i as i32).collect());
+        }
+        RawIndices::I64(self.into_iter().map(i64::from).collect())
+    }
+}
 macro_rules! unsigned {
     ($($t:ty),*) => { $(impl IntoIndices for Vec<$t> {
         fn into_indices(self) -> RawIndices {
@@ -207,7 +226,7 @@ macro_rules! unsigned {
         }
     })* };
 }
-unsigned!(u32, u64, usize);
+unsigned!(u64, usize);
 
 impl<T: Copy> IntoIndices for &[T]
 where

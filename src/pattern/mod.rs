@@ -143,6 +143,14 @@ impl Pattern {
         &self.inner.levels
     }
 
+    /// The same, moved out of the pattern if nobody else holds it: each buffer then has one owner.
+    pub fn into_levels(self) -> Vec<LevelStorage> {
+        match Arc::try_unwrap(self.inner) {
+            Ok(inner) => inner.levels,
+            Err(shared) => shared.levels.clone(),
+        }
+    }
+
     /// Whether a position is stored more than once.
     pub fn has_duplicates(&self) -> bool {
         !self.inner.format.is_unique()
