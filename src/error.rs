@@ -433,7 +433,9 @@ pub enum OpError {
 #[non_exhaustive]
 pub enum InteropError {
     /// The matrix type holds each position once, and one is stored twice.
-    #[error("entry {position} stores ({row}, {column}) again, and a {matrix} holds each position once (use `coalesce`)")]
+    #[error(
+        "entry {position} stores ({row}, {column}) again, and a {matrix} holds each position once (use `coalesce`)"
+    )]
     Duplicate {
         /// The position of the second entry among the values.
         position: usize,

@@ -168,7 +168,10 @@ where
 }
 
 /// Offsets and indices of a pattern that faer can read where they are.
-fn borrowed<'a, I: bytemuck::Pod>(pattern: &'a Pattern, name: &'static str) -> Result<(&'a [I], &'a [I]), InteropError> {
+fn borrowed<'a, I: bytemuck::Pod>(
+    pattern: &'a Pattern,
+    name: &'static str,
+) -> Result<(&'a [I], &'a [I]), InteropError> {
     let format = pattern.format();
     if let Some(LevelStorage { positions: Some(offsets), coordinates: Some(inner) }) = pattern.levels().last()
         && format.name() == Some(name)

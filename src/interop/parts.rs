@@ -55,11 +55,7 @@ where
 }
 
 /// The parts in another order. Lets go of the pattern, so that its buffers can be moved if they are those of the result.
-fn converted<E: Copy>(
-    pattern: Pattern,
-    values: Vec<E>,
-    convert: impl Fn(&Pattern) -> Conversion,
-) -> (Pattern, Vec<E>) {
+fn converted<E: Copy>(pattern: Pattern, values: Vec<E>, convert: impl Fn(&Pattern) -> Conversion) -> (Pattern, Vec<E>) {
     let Conversion { pattern, gather } = convert(&pattern);
     let Some(gather) = gather else {
         return (pattern, values);

@@ -141,7 +141,7 @@ impl<'de> Deserialize<'de> for Pattern {
 }
 
 /// The pattern of parts that nobody has checked; without a width, in the narrowest.
-pub(crate) fn assemble(
+fn assemble(
     format: TensorFormat,
     shape: Vec<usize>,
     levels: Vec<(Option<RawIndices>, Option<RawIndices>)>,
@@ -155,4 +155,37 @@ pub(crate) fn assemble(
         Some(width) => pattern.with_index_width(width),
         None => Ok(pattern),
     }
+}
+
+/// The same for a tensor of this shape: of a batch, the pattern of its block-diagonal matrix.
+pub(crate) fn assemble_items(
+    format: TensorFormat,
+    shape: &[usize],
+    levels: Vec<(Option<RawIndices>, Option<RawIndices>)>,
+    width: Option<IndexWidth>,
+) -> Result<Pattern, PatternError> {
+    let [batch @ .., rows, columns] = shape else {
+        return Err(PatternError::Rank { format, shape: shape.to_vec() });
+    };
+    let whole = |size: usize| batch.iter().try_fold(size, |all, &items| all.checked_mul(items));
+    let (Some(all_rows), Some(all_columns)) = (whole(*rows), whole(*columns)) else {
+        let most = |size: usize| batch.iter().fold(size, |all, &items| all.saturating_mul(items));
+        return Err(PatternError::TooLarge { rows: most(*rows), columns: most(*columns) });
+    };
+    let pattern = assemble(format, vec![all_rows, all_columns], levels, width)?;
+    check_items(&pattern, [*rows, *columns])?;
+    Ok(pattern)
+}
+
+/// That each entry stands in a block of this shape on the diagonal, and none after one of a later block.
+fn check_items(pattern: &Pattern, [rows, columns]: [usize; 2]) -> Result<(), PatternError> {
+    let (mut fault, mut previous) = (None, 0);
+    pattern.for_each_entry(|row, column, position| {
+        let block = row / rows;
+        if block != column / columns || block < previous {
+            fault.get_or_insert(PatternError::OutsideBlock { position, row, column, block });
+        }
+        previous = block;
+    });
+    fault.map_or(Ok(()), Err)
 }

@@ -1,6 +1,6 @@
 //! What can be wrong with a file, or with a matrix that is to become one.
 
-use crate::io::{Field, Symmetry};
+use crate::io::{Field, Place, Symmetry};
 use std::fmt;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -224,20 +224,6 @@ impl From<io::Error> for Error {
 impl From<Misfit> for Error {
     fn from(misfit: Misfit) -> Self {
         Self::Misfit { path: None, misfit }
-    }
-}
-
-/// `west.mtx:418: `, as compilers write it.
-struct Place<'a>(&'a Option<PathBuf>, Option<usize>);
-
-impl fmt::Display for Place<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (self.0, self.1) {
-            (Some(path), Some(line)) => write!(f, "{}:{line}: ", path.display()),
-            (Some(path), None) => write!(f, "{}: ", path.display()),
-            (None, Some(line)) => write!(f, "line {line}: "),
-            (None, None) => Ok(()),
-        }
     }
 }
 

@@ -4,9 +4,9 @@
 //! length, so it is two parameters: a `header` of fixed length, which tells how many `words` follow. Both are lazy: nothing
 //! is copied until a record is really made.
 
-use crate::error::{FormatError, PatternError};
+use crate::error::FormatError;
 use crate::format::TensorFormat;
-use crate::pattern::{Index, IndexWidth, Indices, Pattern, RawIndices, assemble};
+use crate::pattern::{Index, IndexWidth, Indices, Pattern, RawIndices, assemble_items};
 use burn::module::{ModuleMapper, ModuleVisitor, Param, ParamId};
 use burn::tensor::{DType, Device, Element, Int, Tensor, TensorData};
 use std::ops::Range;
@@ -229,14 +229,6 @@ fn decode<const D: usize>(words: &RawIndices, width: IndexWidth) -> Result<Struc
     let format: TensorFormat = text.parse().map_err(|error: FormatError| error.to_string())?;
     let found = numbers::<usize>(buffers.next(), "shape")?;
     let shape: [usize; D] = found.as_slice().try_into().map_err(|_| format!("a shape {found:?} for {D} dimensions"))?;
-    let [batch @ .., rows, columns] = &found[..] else {
-        return Err(format!("a shape {found:?} of no matrix"));
-    };
-    let item = [*rows, *columns];
-    let times = |size: usize| batch.iter().try_fold(size, |all, &items| all.checked_mul(items));
-    let (Some(rows), Some(columns)) = (times(item[0]), times(item[1])) else {
-        return Err(format!("a shape {found:?} is too large"));
-    };
     let levels = format.levels().iter().map(|level| {
         let mut next = |stored: bool| if stored { buffers.next() } else { None };
         (next(level.kind.has_positions()), next(level.kind.has_coordinates()))
@@ -245,23 +237,8 @@ fn decode<const D: usize>(words: &RawIndices, width: IndexWidth) -> Result<Struc
     if buffers.next().is_some() {
         return Err(format!("more buffers than {format} stores"));
     }
-    let pattern = assemble(format, vec![rows, columns], levels, Some(width))
-        .and_then(|pattern| check_items(&pattern, item).map(|()| pattern))
-        .map_err(|error| error.to_string())?;
+    let pattern = assemble_items(format, &found, levels, Some(width)).map_err(|error| error.to_string())?;
     Ok(Structure { pattern, shape })
-}
-
-/// That each entry stands in a block of this shape on the diagonal, and none after one of a later block.
-fn check_items(pattern: &Pattern, [rows, columns]: [usize; 2]) -> Result<(), PatternError> {
-    let (mut fault, mut previous) = (None, 0);
-    pattern.for_each_entry(|row, column, position| {
-        let block = row / rows;
-        if block != column / columns || block < previous {
-            fault.get_or_insert(PatternError::OutsideBlock { position, row, column, block });
-        }
-        previous = block;
-    });
-    fault.map_or(Ok(()), Err)
 }
 
 fn numbers<T: TryFrom<i128>>(buffer: Option<RawIndices>, what: &str) -> Result<Vec<T>, String> {
