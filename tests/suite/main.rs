@@ -11,6 +11,7 @@ mod gallery;
 #[cfg(feature = "wgpu")]
 mod gpu;
 mod gradients;
+mod interop;
 mod matrix_market;
 mod memory;
 mod param;
