@@ -63,7 +63,7 @@ pub enum Error {
         /// The file, if it is one.
         path: Option<PathBuf>,
         /// What is wrong.
-        fault: Fault,
+        fault: Box<Fault>,
     },
 }
 
@@ -168,7 +168,7 @@ impl From<io::Error> for Error {
 
 impl From<Fault> for Error {
     fn from(fault: Fault) -> Self {
-        Self::Content { path: None, fault }
+        Self::Content { path: None, fault: fault.into() }
     }
 }
 

@@ -143,7 +143,7 @@ pub enum Error {
         /// Its name.
         name: String,
         /// What is wrong.
-        source: TensorError,
+        source: Box<TensorError>,
     },
 }
 
@@ -156,7 +156,7 @@ impl Error {
     }
 
     fn of(name: &str, source: impl Into<TensorError>) -> Self {
-        Self::Tensor { name: name.into(), source: source.into() }
+        Self::Tensor { name: name.into(), source: Box::new(source.into()) }
     }
 }
 

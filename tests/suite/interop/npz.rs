@@ -19,7 +19,7 @@ fn entries(matrix: &HostMatrix) -> Entries {
 
 fn fault(bytes: &[u8]) -> Fault {
     match npz::parse(bytes).expect_err("a fault") {
-        Error::Content { path: None, fault } => fault,
+        Error::Content { path: None, fault } => *fault,
         error => panic!("{error:?}"),
     }
 }

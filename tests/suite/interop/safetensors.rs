@@ -144,16 +144,20 @@ fn file(line: &str, parts: &[(&str, &[i64])], values: usize) -> Tensors {
     safetensors::parse(::safetensors::serialize(views, metadata).unwrap()).unwrap()
 }
 
+fn source(error: Error) -> TensorError {
+    match error {
+        Error::Tensor { source, .. } => *source,
+        error => panic!("{error}"),
+    }
+}
+
 #[test]
 fn hostile_files_are_typed_errors() {
     let device = Device::flex();
     let csr = "w\t2x3\t32\t(i, j) -> (i : dense, j : compressed)";
     let (positions, coordinates) = (("w.1.positions", &[0i64, 1, 3][..]), ("w.1.coordinates", &[2i64, 0, 2][..]));
     assert_eq!(file(csr, &[positions, coordinates], 3).sparse::<2>("w", &device).unwrap().nnz(), 3);
-    let of = |tensors: Tensors| match tensors.sparse::<2>("w", &device).unwrap_err() {
-        Error::Tensor { source, .. } => source,
-        error => panic!("{error}"),
-    };
+    let of = |tensors: Tensors| source(tensors.sparse::<2>("w", &device).unwrap_err());
     assert!(matches!(
         of(file(csr, &[positions, ("w.1.coordinates", &[2, 0, 7])], 3)),
         TensorError::Pattern(PatternError::IndexOutOfRange { position: 2, value: 7, bound: 3, .. })
@@ -170,15 +174,15 @@ fn hostile_files_are_typed_errors() {
         of(file(&shape("18446744073709551615x3"), &[positions, coordinates], 3)),
         TensorError::Pattern(PatternError::TooLarge { .. })
     ));
-    let batch = |line: &str| match file(line, &[positions, coordinates], 3).sparse::<3>("w", &device).unwrap_err() {
-        Error::Tensor { source: TensorError::Pattern(error), .. } => error,
-        error => panic!("{error}"),
-    };
-    assert!(matches!(batch(&shape("2x1x2")), PatternError::OutsideBlock { position: 0, column: 2, .. }));
-    assert!(matches!(batch(&shape("4294967296x4294967296x1")), PatternError::TooLarge { .. }));
+    let batch = |line: &str| source(file(line, &[positions, coordinates], 3).sparse::<3>("w", &device).unwrap_err());
+    assert!(matches!(
+        batch(&shape("2x1x2")),
+        TensorError::Pattern(PatternError::OutsideBlock { position: 0, column: 2, .. })
+    ));
+    assert!(matches!(batch(&shape("4294967296x4294967296x1")), TensorError::Pattern(PatternError::TooLarge { .. })));
     let other = "w\t2x3\t32\t(i, j) -> (j - i : compressed, i : range)";
-    let dia = file(other, &[("w.0.positions", &[0, 1]), ("w.0.coordinates", &[0])], 2).sparse::<2>("w", &device);
-    assert!(matches!(dia, Err(Error::Tensor { source: TensorError::Pattern(PatternError::Unsupported { .. }), .. })));
+    let dia = of(file(other, &[("w.0.positions", &[0, 1]), ("w.0.coordinates", &[0])], 2));
+    assert!(matches!(dia, TensorError::Pattern(PatternError::Unsupported { .. })));
 
     for line in ["w", "w\t2x3\t32", "w\t2y3\t32\tCSR", &shape("2x-3"), &csr.replace("32", "16"), "w\t2x3\t32\t(i) -> "]
     {
