@@ -20,5 +20,6 @@ mod properties;
 mod reduce;
 mod serialization;
 mod spgemm;
+mod structure;
 mod tensor;
 mod trisolve;
