@@ -167,7 +167,7 @@ fn gradients_in_all_layouts() {
             let selected = square(&a.select_rows([5, 0, 0, 2]).unwrap().select_columns([4, 4, 1]).unwrap());
             let sliced = square(&a.slice_rows(1..5).unwrap().slice_columns(2..).unwrap().tril(0));
             let stacked = SparseTensor::vstack(&[a.clone(), b.permute(&p, &q)]).unwrap();
-            let blocks = SparseTensor::block_matrix(&[[Some(&a), None], [Some(&stacked), Some(&b.t())]]);
+            let blocks = SparseTensor::block_matrix(&[[Some(&a), Some(&b)], [Some(&stacked), None]]);
             let corner = a.slice_rows(..5).unwrap().permute_symmetric(&s).insert_diagonal(1, v[2].clone());
             let product = kron(&square(&corner.triu(-1)), &sliced);
             let all = [selected, square(&blocks.unwrap()), product].map(|a| a.matvec(ones(&a)));
@@ -465,24 +465,22 @@ fn orderings_of_grids_and_graphs() {
     assert_eq!((tall.bandwidth(), tall.profile()), ((0, 0), 0));
 }
 
+/// From an order without a plan: their own is a good one for some.
 #[test]
 fn orderings_of_real_matrices() {
     let mut seen = 0;
-    for (name, factor) in [("bcsstk16.mtx", 1), ("494_bus.mtx", 3), ("bcsstk13.mtx", 3), ("USCounties.mtx", 10)] {
+    for name in ["494_bus.mtx", "lund_a.mtx", "bcsstk13.mtx", "USCounties.mtx"] {
         let Some(pattern) = shared(name) else { continue };
+        let pattern = permuted(&pattern, &permutation(pattern.shape()[0], 1));
         let rcm = permuted(&pattern, &Permutation::reverse_cuthill_mckee(&pattern).unwrap());
         let amd = permuted(&pattern, &Permutation::amd(&pattern).unwrap());
-        let (before, after) = (pattern.bandwidth().0, rcm.bandwidth().0);
-        println!(
-            "{name}: bandwidth {before} -> {after}, profile {} -> {}, fill {} -> {} (rcm {})",
-            pattern.profile(),
-            rcm.profile(),
-            fill(&pattern),
-            fill(&amd),
-            fill(&rcm)
-        );
-        assert!(factor * after <= before, "{name}: bandwidth {before} -> {after}");
-        assert!(fill(&amd) < fill(&pattern), "{name}: fill {} -> {}", fill(&pattern), fill(&amd));
+        let bandwidths = [&pattern, &rcm].map(|p| p.bandwidth().0);
+        let profiles = [&pattern, &rcm].map(Pattern::profile);
+        let fills = [&pattern, &amd].map(fill);
+        println!("{name}: bandwidth {bandwidths:?}, profile {profiles:?}, fill {fills:?}");
+        assert!(2 * bandwidths[1] < bandwidths[0], "{name}: bandwidth {bandwidths:?}");
+        assert!(2 * profiles[1] < profiles[0], "{name}: profile {profiles:?}");
+        assert!(2 * fills[1] < fills[0], "{name}: fill {fills:?}");
         seen += 1;
     }
     println!("{seen} real matrices");

@@ -114,7 +114,7 @@ impl SparseTensor<2> {
         let block = |&shape: &[usize; 2]| {
             let ranges = [0, 1].map(|axis| start[axis]..start[axis] + shape[axis]);
             start = [ranges[0].end, ranges[1].end];
-            let conversion = pick(self.pattern(), 1, ranges.map(Pick::Range))?;
+            let conversion = pick(self.pattern(), (1, self.shape()), ranges.map(Pick::Range))?;
             Ok(self.converted_to(conversion, shape))
         };
         shapes.iter().map(block).collect()

@@ -157,9 +157,12 @@ impl<const D: usize> SparseTensor<D> {
     }
 
     fn with_diagonal(&self, conversion: Conversion, values: Tensor<1>) -> Self {
-        let map = conversion.gather.expect("values have other places");
         let both = joined(vec![self.values().clone(), values]);
-        self.rebuilt(conversion.pattern, gather(&map, both))
+        let values = match &conversion.gather {
+            Some(map) => gather(map, both),
+            None => both,
+        };
+        self.rebuilt(conversion.pattern, values)
     }
 
     fn diagonal_set(&self, diagonal: Diagonal, values: Tensor<1>) -> Result<Self, TensorError> {

@@ -11,7 +11,7 @@
 //! | [`set_diagonal`](SparseTensor::set_diagonal), [`insert_diagonal`](SparseTensor::insert_diagonal) | the matrix with another diagonal; absent entries are an error, or inserted | m x n |
 //! | [`block_diagonal`](SparseTensor::block_diagonal) | matrices along a diagonal | sums of theirs |
 //! | [`split_block_diagonal`](SparseTensor::split_block_diagonal), [`diagonal_blocks`](SparseTensor::diagonal_blocks) | those matrices again; entries beside them are an error, or dropped | as asked |
-//! | [`kron`] | the Kronecker product | m1 m2 x n1 n2 |
+//! | [`kron`](kron()) | the Kronecker product | m1 m2 x n1 n2 |
 //! | [`permute_rows`](SparseTensor::permute_rows), [`permute_columns`](SparseTensor::permute_columns), [`permute`](SparseTensor::permute), [`permute_symmetric`](SparseTensor::permute_symmetric) | `P A`, `A P^T`, `P A Q^T`, `P A P^T` | m x n |
 //! | [`drop_zeros`](SparseTensor::drop_zeros), [`prune`](SparseTensor::prune), [`top_k`](SparseTensor::top_k) | the entries that are not 0, large, the largest | m x n |
 //!

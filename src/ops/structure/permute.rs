@@ -191,12 +191,12 @@ fn patterns(conversion: &Conversion) -> Vec<Pattern> {
     conversion.gather.iter().chain([&conversion.pattern]).cloned().collect()
 }
 
-fn picked(pattern: &Pattern, items: usize, picks: [Pick; 2]) -> Conversion {
-    pick(pattern, items, picks).expect("no larger than before")
+fn picked(pattern: &Pattern, sizes: (usize, [usize; 2]), picks: [Pick; 2]) -> Conversion {
+    pick(pattern, sizes, picks).expect("no larger than before")
 }
 
-fn rows(pattern: &Pattern, items: usize, p: &Permutation) -> Conversion {
-    let make = || Ok::<_, Infallible>(Rows(picked(pattern, items, [Pick::List(&p.order()), Pick::All])));
+fn rows(pattern: &Pattern, sizes: (usize, [usize; 2]), p: &Permutation) -> Conversion {
+    let make = || Ok::<_, Infallible>(Rows(picked(pattern, sizes, [Pick::List(&p.order()), Pick::All])));
     let Ok(plan) = pattern.plan_with(p.matrix(), make);
     plan.0.clone()
 }
@@ -220,7 +220,7 @@ impl<const D: usize> SparseTensor<D> {
     /// If it is not of as many things as there are rows.
     pub fn try_permute_rows(&self, p: &Permutation) -> Result<Self, OpError> {
         p.fits(self, 0)?;
-        Ok(self.converted_to(rows(self.pattern(), sizes(self).0, p), self.shape()))
+        Ok(self.converted_to(rows(self.pattern(), sizes(self), p), self.shape()))
     }
 
     /// `A P^T`: the columns in another order, new column j is old column `p.order()[j]`. Of a batch: of each item.
@@ -238,7 +238,8 @@ impl<const D: usize> SparseTensor<D> {
     /// If it is not of as many things as there are columns.
     pub fn try_permute_columns(&self, p: &Permutation) -> Result<Self, OpError> {
         p.fits(self, 1)?;
-        let Conversion { pattern, gather } = rows(&self.pattern().t(), sizes(self).0, p);
+        let (items, [m, n]) = sizes(self);
+        let Conversion { pattern, gather } = rows(&self.pattern().t(), (items, [n, m]), p);
         Ok(self.converted_to(Conversion { pattern: pattern.t(), gather }, self.shape()))
     }
 
@@ -280,8 +281,8 @@ impl<const D: usize> SparseTensor<D> {
     pub fn try_permute_symmetric(&self, p: &Permutation) -> Result<Self, OpError> {
         p.fits(self, 0)?;
         p.fits(self, 1)?;
-        let (pattern, items, order) = (self.pattern(), sizes(self).0, p.order());
-        let make = || Ok::<_, Infallible>(Both(picked(pattern, items, [Pick::List(&order), Pick::List(&order)])));
+        let (pattern, sizes, order) = (self.pattern(), sizes(self), p.order());
+        let make = || Ok::<_, Infallible>(Both(picked(pattern, sizes, [Pick::List(&order), Pick::List(&order)])));
         let Ok(plan) = pattern.plan_with(p.matrix(), make);
         Ok(self.converted_to(plan.0.clone(), self.shape()))
     }

@@ -102,15 +102,17 @@ fn collect<I: Index>(rows: &Rows<I>, lines: &Picked, across: &Picked, sorted: bo
     lists
 }
 
-/// The matrix of these rows and columns of each of so many equal blocks along the diagonal; with one block, of any matrix.
+/// The matrix of these rows and columns of each of so many equal blocks of a shape along the diagonal; with one block, of any matrix.
 ///
 /// # Errors
 /// If it is too large to index.
-pub(super) fn pick(pattern: &Pattern, items: usize, picks: [Pick; 2]) -> Result<Conversion, PatternError> {
+pub(super) fn pick(
+    pattern: &Pattern,
+    (items, [m, n]): (usize, [usize; 2]),
+    [rows, columns]: [Pick; 2],
+) -> Result<Conversion, PatternError> {
     let order = Order::of(pattern);
-    let sizes = pattern.shape().map(|size| size.checked_div(items).unwrap_or(0));
-    let [rows, columns] = picks;
-    let picked = [(rows, sizes[0]), (columns, sizes[1])].map(|(pick, each)| Picked { pick, items, each });
+    let picked = [(rows, m), (columns, n)].map(|(pick, each)| Picked { pick, items, each });
     let shape = shape_of(items, [picked[0].count(), picked[1].count()])?;
     let [lines, across] = order.swap(picked);
     let lists = with_rows!(order.lines(pattern).rows(), rows => {
@@ -279,6 +281,6 @@ impl<const D: usize> SparseTensor<D> {
         if picks.iter().zip([m, n]).all(|(pick, size)| !matches!(pick, Pick::List(_)) && count(pick, size) == size) {
             return Ok(self.clone());
         }
-        Ok(self.converted_to(pick(self.pattern(), items, picks)?, shape))
+        Ok(self.converted_to(pick(self.pattern(), (items, [m, n]), picks)?, shape))
     }
 }
