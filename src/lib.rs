@@ -35,6 +35,7 @@
 //! |---|---|
 //! | [`format`](mod@format) | the format language: COO, CSR, CSC, and how to say others |
 //! | [`pattern`] | index buffers of a format, checked, and the plans made on them |
+//! | [`Segments`] | which rows of a dense tensor belong together, checked |
 //! | [`SparseTensor`] | constructors, conversions, gradients, display |
 //! | [`SparseParam`] | a sparse tensor in a Burn module: training, records |
 //! | [`gallery`] | matrices by construction: grids, graphs, bands, random ones |
@@ -55,6 +56,7 @@ pub mod gallery;
 pub mod io;
 pub mod ops;
 pub mod pattern;
+mod segments;
 mod tensor;
 pub mod testing;
 pub mod vjp;
@@ -69,11 +71,13 @@ pub use ops::spgemm::{SpgemmPlan, spgemm, try_spgemm};
 pub use ops::spmm::{SparseMatmul, sparse_mm, try_sparse_mm};
 pub use ops::trisolve::{Triangular, TriangularSolve, sparse_triangular_solve};
 pub use pattern::Pattern;
+pub use segments::Segments;
 pub use tensor::{IntoValues, SparseParam, SparseTensor};
 
 /// What most programs need: this crate's types and functions, and Burn's tensor and device.
 pub mod prelude {
-    pub use crate::error::{FormatError, OpError, PatternError, TensorError};
+    pub use crate::error::{FormatError, OpError, PatternError, SegmentsError, TensorError};
+    pub use crate::Segments;
     pub use crate::{Norm, Per, edge_gather, sparse_bidir_logsumexp, sparse_logsumexp};
     pub use crate::{
         Pattern, SparseMatmul, SparseParam, SparseTensor, SpgemmPlan, TensorFormat, sddmm, sddmm_with, sparse_mm,
