@@ -65,8 +65,16 @@ pub use backend::SparseOps;
 pub use burn;
 pub use format::TensorFormat;
 pub use ops::add::{csr_add, sparse_add, sparse_mul, try_csr_add, try_sparse_add, try_sparse_mul};
-pub use ops::reduce::{Norm, Per, Reduce, edge_gather, sparse_bidir_logsumexp, sparse_logsumexp, try_edge_gather};
+pub use ops::edge::{
+    EdgeOp, edge_dot, edge_gather, edge_mm, edge_op, edge_reduce, edge_softmax, try_edge_dot, try_edge_gather, try_edge_mm,
+    try_edge_op, try_edge_reduce, try_edge_softmax,
+};
+pub use ops::reduce::{Norm, Per, Reduce, sparse_bidir_logsumexp, sparse_logsumexp};
 pub use ops::sddmm::{SampledProduct, sddmm, sddmm_with, try_sddmm, try_sddmm_with};
+pub use ops::segment::{
+    Reducer, segment_expand, segment_log_softmax, segment_max, segment_mean, segment_min, segment_reduce, segment_softmax,
+    segment_sum, try_segment_expand, try_segment_log_softmax, try_segment_reduce, try_segment_softmax,
+};
 pub use ops::spgemm::{SpgemmPlan, spgemm, try_spgemm};
 pub use ops::spmm::{SparseMatmul, sparse_mm, try_sparse_mm};
 pub use ops::trisolve::{Triangular, TriangularSolve, sparse_triangular_solve};
