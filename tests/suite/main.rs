@@ -18,6 +18,7 @@ mod parity;
 mod pattern;
 mod properties;
 mod reduce;
+mod segment;
 mod serialization;
 mod spgemm;
 mod tensor;

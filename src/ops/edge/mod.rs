@@ -16,6 +16,7 @@
 //! | formats | every format; rows are those of the row-ordered view, columns those of its transpose |
 //! | dtypes | f32, f64; f16 and bf16 stored, computed in f32 and rounded once |
 //! | duplicates | each is an edge of its own |
+//! | batches | the pattern of a batch is block-diagonal: rows (columns) of all items below each other |
 //! | memory | features of edges are made only where they are the result or were given: [`edge_mm`], [`edge_dot`] and their gradients hold nothing of size nnz x columns of the dense operand |
 //! | reproducible | each result has one owner, which adds in the order of its row |
 //!
@@ -54,7 +55,7 @@ mod cpu;
 #[cfg(feature = "cube")]
 pub(crate) mod gpu;
 
-use super::reduce::{Per, ReduceOps, Softmax};
+use super::reduce::{Per, Softmax, expand};
 use super::segment::{self, Reducer, SegmentOps, features_shape};
 use crate::backend::check::{Check, Operand, device_can, expect};
 #[cfg(feature = "flex")]
@@ -126,9 +127,6 @@ impl OnEdges for Tensor<1> {
 
     fn try_edge_gather(self, pattern: &Pattern, per: Per) -> Result<SparseTensor<2>, OpError> {
         check_ends(GATHER, pattern, per, &self)?;
-        let expand = |pattern: &Pattern, u: Tensor<1>| {
-            Tensor::<1>::from_dispatch(<Dispatch as ReduceOps>::row_expand(pattern.clone(), u.into_dispatch()))
-        };
         let values = match per {
             Per::Row => expand(pattern, self),
             Per::Column => expand(&pattern.t(), self),

@@ -456,6 +456,11 @@ fn row_reduce(pattern: &Pattern, values: Tensor<1>, reduction: Reduction) -> Ten
     Tensor::from_dispatch(<Dispatch as ReduceOps>::row_reduce(pattern.clone(), values, reduction))
 }
 
+/// The number of its row for each entry.
+pub(crate) fn expand(pattern: &Pattern, rows: Tensor<1>) -> Tensor<1> {
+    Tensor::from_dispatch(<Dispatch as ReduceOps>::row_expand(pattern.clone(), rows.into_dispatch()))
+}
+
 #[cfg(feature = "flex")]
 impl ReduceOps for burn::backend::Flex {
     fn row_reduce(pattern: Pattern, mut values: FloatTensor<Self>, reduction: Reduction) -> FloatTensor<Self> {

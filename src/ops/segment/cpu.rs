@@ -14,6 +14,8 @@ use std::ops::Range;
 
 /// Entries of a piece, and of the longest segment that is not cut.
 const PIECE: usize = 4096;
+/// Entries of rows that are done together.
+const TOGETHER: usize = 2048;
 /// Exponentials that are made together.
 const BLOCK: usize = 1024;
 
@@ -27,12 +29,10 @@ where
     E: Scalar<Acc: Real>,
 {
     assert_eq!((x.rows(), Some(out.len())), (rows.n_slots, rows.n_rows().checked_mul(x.cols())), "rows and results");
-    let (x, out) = (Features { rows, x }, Output::new(out));
+    let out = Output::new(out);
     match reducer {
-        Reducer::Sum => fold_rows(rows, &Sum { x, mean: false, out }),
-        Reducer::Mean => fold_rows(rows, &Sum { x, mean: true, out }),
-        Reducer::Max => fold_rows(rows, &Extreme::<_, _, false> { x, to: To::Rows(out) }),
-        Reducer::Min => fold_rows(rows, &Extreme::<_, _, true> { x, to: To::Rows(out) }),
+        Reducer::Sum | Reducer::Mean => fold_rows(rows, &Sum { x, mean: reducer == Reducer::Mean, out }),
+        Reducer::Max | Reducer::Min => fold_rows(rows, &Extreme { x, sign: sign(reducer), to: To::Rows(out) }),
     }
 }
 
@@ -45,19 +45,14 @@ pub(super) fn extreme_backward<E, I: Index>(
     rows: &Rows<I>,
     x: Dense<'_, E>,
     grad: Dense<'_, E>,
-    min: bool,
+    reducer: Reducer,
     out: &mut [MaybeUninit<E>],
 ) where
     E: Scalar<Acc: Real>,
 {
     assert_eq!((x.rows(), grad.rows(), x.cols()), (rows.n_slots, rows.n_rows(), grad.cols()), "shapes");
     let to = To::Entries { grad, out: entries(rows, x.cols(), out) };
-    let x = Features { rows, x };
-    if min {
-        fold_rows(rows, &Extreme::<_, _, true> { x, to });
-    } else {
-        fold_rows(rows, &Extreme::<_, _, false> { x, to });
-    }
+    fold_rows(rows, &Extreme { x, sign: sign(reducer), to });
 }
 
 /// The row of its segment for each entry, divided by the number of its entries if it's that of a `mean`.
@@ -102,7 +97,7 @@ where
 {
     assert_eq!(x.rows(), rows.n_slots, "rows");
     let out = entries(rows, x.cols(), out);
-    fold_rows(rows, &Exps { x: Features { rows, x }, log: how.log, out });
+    fold_rows(rows, &Exps { x, log: how.log, out });
 }
 
 /// The gradient of the features from their softmax, `y`, and its gradient.
@@ -121,8 +116,12 @@ pub(super) fn softmax_backward<E, I: Index>(
 {
     assert_eq!((y.rows(), grad.rows(), y.cols()), (rows.n_slots, rows.n_slots, grad.cols()), "shapes");
     let out = entries(rows, y.cols(), out);
-    let [y, grad] = [y, grad].map(|x| Features { rows, x });
     fold_rows(rows, &ExpsBackward { y, grad, log: how.log, out });
+}
+
+/// What elements are multiplied with, so that the largest is the one.
+fn sign<A: Real>(reducer: Reducer) -> A {
+    if reducer == Reducer::Min { -A::ONE } else { A::ONE }
 }
 
 /// An output with a row for each slot; zeros where there are slots that no entry has.
@@ -142,8 +141,8 @@ pub(crate) fn entries<'a, E: Scalar, I: Index>(
     Output::new(out)
 }
 
-/// What is worked out over the entries of a segment: a state of some numbers a column, by which pieces of a segment can be
-/// merged, and what follows from that of the whole.
+/// What is worked out over the entries of a segment, given by their slots: a state of some numbers a column, by which pieces of
+/// a segment can be merged, and what follows from that of the whole.
 trait Fold: Sync {
     /// What is computed in.
     type Acc: Real;
@@ -160,7 +159,11 @@ trait Fold: Sync {
     }
 
     /// Overwrites the state with that of some entries.
-    fn fold<S: Isa>(&self, entries: Range<usize>, state: &mut [Self::Acc], scratch: &mut [Self::Acc]);
+    ///
+    /// # Safety
+    ///
+    /// There are such slots.
+    unsafe fn fold<S: Isa>(&self, slots: &[usize], state: &mut [Self::Acc], scratch: &mut [Self::Acc]);
 
     /// Adds the state of the next piece.
     fn merge(&self, state: &mut [Self::Acc], piece: &[Self::Acc]);
@@ -177,12 +180,12 @@ trait Fold: Sync {
     ///
     /// # Safety
     ///
-    /// There are such entries in the row.
+    /// There are such slots and such a row.
     #[inline(always)]
     unsafe fn write_entries<S: Isa>(
         &self,
         _row: usize,
-        _entries: Range<usize>,
+        _slots: &[usize],
         _state: &[Self::Acc],
         _earlier: &[Self::Acc],
         _scratch: &mut [Self::Acc],
@@ -196,17 +199,35 @@ fn fold_rows<I: Index, F: Fold>(rows: &Rows<I>, fold: &F) {
     if columns == 0 {
         return;
     }
-    let work = F::WORK * rows.n_entries() * columns;
-    for_each_chunk(rows, work, |range| simd::run(ShortRows { rows, range, fold }));
+    for_each_chunk(rows, F::WORK * rows.n_entries() * columns, |range| {
+        let (mut bounds, mut slots) = (vec![0], Vec::new());
+        for row in range.clone() {
+            let entries = rows.range(row);
+            let is_cut = entries.len() > PIECE;
+            if !is_cut {
+                slots.extend(entries.map(|entry| rows.slot(entry)));
+                bounds.push(slots.len());
+            }
+            if is_cut || slots.len() >= TOGETHER || row + 1 == range.end {
+                let first = row + usize::from(!is_cut) + 1 - bounds.len();
+                simd::run(Run { fold, slots: &slots, task: Task::Rows { first, bounds: &bounds } });
+                bounds.truncate(1);
+                slots.clear();
+            }
+        }
+    });
     if rows.n_entries() > PIECE {
         fold_long_rows(rows, fold, F::STATE * columns);
     }
 }
 
+/// A piece of a long row: which one of these, and its entries.
+type Piece = (usize, Range<usize>);
+
 /// Folds the rows that are cut, `size` numbers a state.
 fn fold_long_rows<I: Index, F: Fold>(rows: &Rows<I>, fold: &F, size: usize) {
-    // A piece: which of the long rows, and its entries. A long row: which it is, and its pieces.
-    let (mut pieces, mut long) = (Vec::new(), Vec::new());
+    // A long row: which it is, and its pieces.
+    let (mut pieces, mut long) = (Vec::<Piece>::new(), Vec::new());
     for row in 0..rows.n_rows() {
         let range = rows.range(row);
         if range.len() > PIECE {
@@ -216,10 +237,12 @@ fn fold_long_rows<I: Index, F: Fold>(rows: &Rows<I>, fold: &F, size: usize) {
             long.push((row, first..pieces.len()));
         }
     }
-    let mut states = vec![F::Acc::ZERO; pieces.len() * size];
-    let fold_piece = |(state, (_, entries)): (&mut [F::Acc], &(usize, Range<usize>))| {
-        simd::run(FoldPiece { fold, entries: entries.clone(), state });
+    let run = |(_, entries): &Piece, task: Task<'_, F::Acc>| {
+        let slots: Vec<usize> = entries.clone().map(|entry| rows.slot(entry)).collect();
+        simd::run(Run { fold, slots: &slots, task });
     };
+    let mut states = vec![F::Acc::ZERO; pieces.len() * size];
+    let fold_piece = |(state, piece): (&mut [F::Acc], &Piece)| run(piece, Task::Fold { state });
     let serial = rayon::current_num_threads() == 1;
     if serial {
         states.chunks_mut(size).zip(&pieces).for_each(fold_piece);
@@ -235,11 +258,11 @@ fn fold_long_rows<I: Index, F: Fold>(rows: &Rows<I>, fold: &F, size: usize) {
         unsafe { fold.write_row(*row, rows.range(*row).len(), &total) };
         totals.extend(total);
     }
-    let write_piece = |(piece, (at, entries)): (usize, &(usize, Range<usize>))| {
-        let (row, of_row) = &long[*at];
-        let state = &totals[at * size..][..size];
-        let earlier = &states[of_row.start * size..piece * size];
-        simd::run(WritePiece { fold, row: *row, entries: entries.clone(), state, earlier });
+    let write_piece = |(at, piece): (usize, &Piece)| {
+        let (row, of_row) = &long[piece.0];
+        let state = &totals[piece.0 * size..][..size];
+        let earlier = &states[of_row.start * size..at * size];
+        run(piece, Task::Write { row: *row, state, earlier });
     };
     if serial {
         pieces.iter().enumerate().for_each(write_piece);
@@ -248,83 +271,54 @@ fn fold_long_rows<I: Index, F: Fold>(rows: &Rows<I>, fold: &F, size: usize) {
     }
 }
 
-/// The rows of a chunk that are not cut.
-struct ShortRows<'a, I, F> {
-    rows: &'a Rows<I>,
-    range: Range<usize>,
-    fold: &'a F,
+/// What is done with a fold.
+enum Task<'a, A> {
+    /// All of it, on rows from `first` on, whose slots have these bounds.
+    Rows { first: usize, bounds: &'a [usize] },
+    /// The state of a piece.
+    Fold { state: &'a mut [A] },
+    /// The results of the entries of a piece.
+    Write { row: usize, state: &'a [A], earlier: &'a [A] },
 }
 
-impl<I: Index, F: Fold> Kernel for ShortRows<'_, I, F> {
+/// One kernel for all tasks, lest each is compiled with a copy of the fold.
+struct Run<'a, F: Fold> {
+    fold: &'a F,
+    slots: &'a [usize],
+    task: Task<'a, F::Acc>,
+}
+
+impl<F: Fold> Kernel for Run<'_, F> {
     #[inline(always)]
     fn run<S: Isa>(self) {
-        let Self { rows, range, fold } = self;
+        let Self { fold, slots, mut task } = self;
+        let whole = [0, slots.len()];
+        let (first, bounds) = match &task {
+            Task::Rows { first, bounds } => (*first, *bounds),
+            Task::Write { row, .. } => (*row, &whole[..]),
+            Task::Fold { .. } => (0, &whole[..]),
+        };
         let mut state = vec![F::Acc::ZERO; F::STATE * fold.columns()];
         let mut scratch = vec![F::Acc::ZERO; fold.scratch()];
-        for row in range {
-            let entries = rows.range(row);
-            if entries.len() > PIECE {
-                continue;
-            }
-            fold.fold::<S>(entries.clone(), &mut state, &mut scratch);
-            // SAFETY: a row of the pattern and its entries.
+        for (row, bounds) in (first..).zip(bounds.windows(2)) {
+            let slots = &slots[bounds[0]..bounds[1]];
+            // SAFETY: rows of the pattern and their slots.
             unsafe {
-                fold.write_row(row, entries.len(), &state);
-                fold.write_entries::<S>(row, entries, &state, &[], &mut scratch);
+                match &task {
+                    Task::Write { state: given, .. } => state.copy_from_slice(given),
+                    _ => fold.fold::<S>(slots, &mut state, &mut scratch),
+                }
+                let earlier = match &mut task {
+                    Task::Rows { .. } => {
+                        fold.write_row(row, slots.len(), &state);
+                        &[]
+                    }
+                    Task::Fold { state: to } => return to.copy_from_slice(&state),
+                    Task::Write { earlier, .. } => *earlier,
+                };
+                fold.write_entries::<S>(row, slots, &state, earlier, &mut scratch);
             }
         }
-    }
-}
-
-struct FoldPiece<'a, F: Fold> {
-    fold: &'a F,
-    entries: Range<usize>,
-    state: &'a mut [F::Acc],
-}
-
-impl<F: Fold> Kernel for FoldPiece<'_, F> {
-    #[inline(always)]
-    fn run<S: Isa>(self) {
-        let mut scratch = vec![F::Acc::ZERO; self.fold.scratch()];
-        self.fold.fold::<S>(self.entries, self.state, &mut scratch);
-    }
-}
-
-struct WritePiece<'a, F: Fold> {
-    fold: &'a F,
-    row: usize,
-    entries: Range<usize>,
-    state: &'a [F::Acc],
-    earlier: &'a [F::Acc],
-}
-
-impl<F: Fold> Kernel for WritePiece<'_, F> {
-    #[inline(always)]
-    fn run<S: Isa>(self) {
-        let Self { fold, row, entries, state, earlier } = self;
-        let mut scratch = vec![F::Acc::ZERO; fold.scratch()];
-        // SAFETY: a piece of a row of the pattern.
-        unsafe { fold.write_entries::<S>(row, entries, state, earlier, &mut scratch) };
-    }
-}
-
-/// The rows of a dense operand that the entries of a pattern have.
-struct Features<'a, E, I> {
-    rows: &'a Rows<I>,
-    x: Dense<'a, E>,
-}
-
-impl<E: Copy, I> Clone for Features<'_, E, I> {
-    fn clone(&self) -> Self {
-        *self
-    }
-}
-impl<E: Copy, I> Copy for Features<'_, E, I> {}
-
-impl<'a, E: Scalar, I: Index> Features<'a, E, I> {
-    #[inline(always)]
-    fn of(&self, entry: usize) -> &'a [E] {
-        self.x.row(self.rows.slot(entry))
     }
 }
 
@@ -332,39 +326,37 @@ impl<'a, E: Scalar, I: Index> Features<'a, E, I> {
 trait Source: Copy {
     type Acc: Real;
 
-    /// Elements of an entry from a column on.
+    /// Elements of a row from a column on.
     ///
     /// # Safety
     ///
-    /// It has so many.
-    unsafe fn load<const N: usize>(&self, entry: usize, column: usize) -> [Self::Acc; N];
+    /// There is such a row, and it has so many.
+    unsafe fn load<const N: usize>(&self, row: usize, column: usize) -> [Self::Acc; N];
 }
 
-impl<E: Scalar<Acc: Real>, I: Index> Source for Features<'_, E, I> {
+impl<E: Scalar<Acc: Real>> Source for Dense<'_, E> {
     type Acc = E::Acc;
 
     #[inline(always)]
-    unsafe fn load<const N: usize>(&self, entry: usize, column: usize) -> [E::Acc; N] {
-        // SAFETY: the caller's promise; a slot is a row.
-        unsafe { load::<E, N>(self.x.row_ptr(self.rows.slot(entry)).add(column)) }
+    unsafe fn load<const N: usize>(&self, row: usize, column: usize) -> [E::Acc; N] {
+        // SAFETY: the caller's promise.
+        unsafe { load::<E, N>(self.row_ptr(row).add(column)) }
     }
 }
 
-/// The elements with the other sign, if `NEGATIVE`.
+/// The elements times a number.
 #[derive(Clone, Copy)]
-struct Signed<T, const NEGATIVE: bool>(T);
+struct Scaled<T: Source>(T, T::Acc);
 
-impl<T: Source, const NEGATIVE: bool> Source for Signed<T, NEGATIVE> {
+impl<T: Source> Source for Scaled<T> {
     type Acc = T::Acc;
 
     #[inline(always)]
-    unsafe fn load<const N: usize>(&self, entry: usize, column: usize) -> [T::Acc; N] {
+    unsafe fn load<const N: usize>(&self, row: usize, column: usize) -> [T::Acc; N] {
         // SAFETY: the caller's promise.
-        let mut x = unsafe { self.0.load::<N>(entry, column) };
-        if NEGATIVE {
-            for lane in 0..N {
-                x[lane] = -x[lane];
-            }
+        let mut x = unsafe { self.0.load::<N>(row, column) };
+        for lane in 0..N {
+            x[lane] = x[lane] * self.1;
         }
         x
     }
@@ -378,9 +370,9 @@ impl<T: Source> Source for Product<T> {
     type Acc = T::Acc;
 
     #[inline(always)]
-    unsafe fn load<const N: usize>(&self, entry: usize, column: usize) -> [T::Acc; N] {
+    unsafe fn load<const N: usize>(&self, row: usize, column: usize) -> [T::Acc; N] {
         // SAFETY: the caller's promise.
-        let (mut x, y) = unsafe { (self.0.load::<N>(entry, column), self.1.load::<N>(entry, column)) };
+        let (mut x, y) = unsafe { (self.0.load::<N>(row, column), self.1.load::<N>(row, column)) };
         for lane in 0..N {
             x[lane] = x[lane] * y[lane];
         }
@@ -421,10 +413,15 @@ impl<const NAN: bool> Step for Largest<NAN> {
     fn step<S: Isa, A: Real, const N: usize>(sums: [A; N], x: [A; N]) -> [A; N] {
         let mut largest = sums;
         for lane in 0..N {
-            largest[lane] = if x[lane] > sums[lane] || (NAN && is_nan(x[lane])) { x[lane] } else { sums[lane] };
+            largest[lane] = larger::<A, NAN>(sums[lane], x[lane]);
         }
         largest
     }
+}
+
+#[inline(always)]
+fn larger<A: Real, const NAN: bool>(largest: A, x: A) -> A {
+    if x > largest || (NAN && is_nan(x)) { x } else { largest }
 }
 
 #[inline(always)]
@@ -433,70 +430,63 @@ fn is_nan<A: Real>(x: A) -> bool {
 }
 
 /// Accumulates the columns of entries, in their order, into `to`.
+///
+/// # Safety
+///
+/// There are such slots, and as many columns.
 #[inline(always)]
-fn accumulate<P: Step, S: Isa, T: Source>(entries: Range<usize>, source: T, to: &mut [T::Acc]) {
+unsafe fn accumulate<P: Step, S: Isa, T: Source>(slots: &[usize], source: T, to: &mut [T::Acc]) {
+    let columns = to.len();
     let mut first = 0;
     macro_rules! tile {
-        ($n:literal x $v:literal at $first:expr) => {{
-            let first = $first;
+        ($n:literal x $v:literal) => {{
+            // The last of the vectors may repeat some columns, to the same bits.
+            first = first.min(columns - $n * $v);
             let mut sums = [[P::start::<T::Acc>(); $n]; $v];
-            for entry in entries.clone() {
+            for &slot in slots {
                 for v in 0..$v {
-                    // SAFETY: the columns are within the state, which is as wide as the features.
-                    let x = unsafe { source.load::<$n>(entry, first + $n * v) };
+                    // SAFETY: the caller's promise.
+                    let x = unsafe { source.load::<$n>(slot, first + $n * v) };
                     sums[v] = P::step::<S, T::Acc, $n>(sums[v], x);
                 }
             }
             to[first..first + $n * $v].copy_from_slice(sums.as_flattened());
+            first += $n * $v;
         }};
     }
-    let columns = to.len();
-    while first + 64 <= columns {
-        tile!(16 x 4 at first);
-        first += 64;
-    }
-    while first + 16 <= columns {
-        tile!(16 x 1 at first);
-        first += 16;
-    }
-    if first < columns && columns >= 16 {
-        // Some columns once more, to the same bits.
-        tile!(16 x 1 at columns - 16);
-        return;
-    }
-    while first + 4 <= columns {
-        tile!(4 x 1 at first);
-        first += 4;
-    }
-    if first < columns && columns >= 4 {
-        tile!(4 x 1 at columns - 4);
-        return;
-    }
     while first < columns {
-        tile!(1 x 1 at first);
-        first += 1;
+        if first + 64 <= columns {
+            tile!(16 x 4);
+        } else if columns >= 16 {
+            tile!(16 x 1);
+        } else if columns >= 4 {
+            tile!(4 x 1);
+        } else {
+            tile!(1 x 1);
+        }
     }
 }
 
 /// The sum or the mean.
-struct Sum<'a, E, I> {
-    x: Features<'a, E, I>,
+struct Sum<'a, E> {
+    x: Dense<'a, E>,
     mean: bool,
     out: Output<'a, E>,
 }
 
-impl<E: Scalar<Acc: Real>, I: Index> Fold for Sum<'_, E, I> {
+impl<E: Scalar<Acc: Real>> Fold for Sum<'_, E> {
     type Acc = E::Acc;
     const STATE: usize = 1;
     const WORK: usize = 1;
 
     fn columns(&self) -> usize {
-        self.x.x.cols()
+        self.x.cols()
     }
 
     #[inline(always)]
-    fn fold<S: Isa>(&self, entries: Range<usize>, state: &mut [E::Acc], _: &mut [E::Acc]) {
-        accumulate::<Add, S, _>(entries, self.x, state);
+    unsafe fn fold<S: Isa>(&self, slots: &[usize], state: &mut [E::Acc], _: &mut [E::Acc]) {
+        // SAFETY: the caller's promise.
+        unsafe { accumulate::<Add, S, _>(slots, self.x, state) };
     }
 
     fn merge(&self, state: &mut [E::Acc], piece: &[E::Acc]) {
@@ -522,9 +512,10 @@ enum To<'a, E> {
     Entries { grad: Dense<'a, E>, out: Output<'a, E> },
 }
 
-/// The largest, or the smallest if `MIN`, whose state is negated. A NaN is the one.
-struct Extreme<'a, E, I, const MIN: bool> {
-    x: Features<'a, E, I>,
+/// The largest, after a change of sign. A NaN is the one.
+struct Extreme<'a, E: Scalar> {
+    x: Dense<'a, E>,
+    sign: E::Acc,
     to: To<'a, E>,
 }
 
@@ -534,24 +525,23 @@ fn is_extreme<A: Real>(x: A, extreme: A) -> bool {
     x == extreme || (is_nan(x) && is_nan(extreme))
 }
 
-impl<E: Scalar<Acc: Real>, I: Index, const MIN: bool> Fold for Extreme<'_, E, I, MIN> {
+impl<E: Scalar<Acc: Real>> Fold for Extreme<'_, E> {
     type Acc = E::Acc;
     const STATE: usize = 1;
     const WORK: usize = 2;
 
     fn columns(&self) -> usize {
-        self.x.x.cols()
+        self.x.cols()
     }
 
     #[inline(always)]
-    fn fold<S: Isa>(&self, entries: Range<usize>, state: &mut [E::Acc], _: &mut [E::Acc]) {
-        accumulate::<Largest<true>, S, _>(entries, Signed::<_, MIN>(self.x), state);
+    unsafe fn fold<S: Isa>(&self, slots: &[usize], state: &mut [E::Acc], _: &mut [E::Acc]) {
+        // SAFETY: the caller's promise.
+        unsafe { accumulate::<Largest<true>, S, _>(slots, Scaled(self.x, self.sign), state) };
     }
 
     fn merge(&self, state: &mut [E::Acc], piece: &[E::Acc]) {
-        for (largest, &x) in state.iter_mut().zip(piece) {
-            *largest = if x > *largest || is_nan(x) { x } else { *largest };
-        }
+        state.iter_mut().zip(piece).for_each(|(largest, &x)| *largest = larger::<_, true>(*largest, x));
     }
 
     #[inline(always)]
@@ -560,11 +550,7 @@ impl<E: Scalar<Acc: Real>, I: Index, const MIN: bool> Fold for Extreme<'_, E, I,
             return;
         };
         for (column, &largest) in state.iter().enumerate() {
-            let x = match length {
-                0 => E::Acc::ZERO,
-                _ if MIN => -largest,
-                _ => largest,
-            };
+            let x = if length == 0 { E::Acc::ZERO } else { largest * self.sign };
             // SAFETY: the caller's promise, and a column of the output.
             unsafe { out.at(row * state.len() + column).write(E::narrow(x)) };
         }
@@ -574,7 +560,7 @@ impl<E: Scalar<Acc: Real>, I: Index, const MIN: bool> Fold for Extreme<'_, E, I,
     unsafe fn write_entries<S: Isa>(
         &self,
         row: usize,
-        entries: Range<usize>,
+        slots: &[usize],
         state: &[E::Acc],
         earlier: &[E::Acc],
         found: &mut [E::Acc],
@@ -582,28 +568,22 @@ impl<E: Scalar<Acc: Real>, I: Index, const MIN: bool> Fold for Extreme<'_, E, I,
         let To::Entries { grad, out } = &self.to else {
             return;
         };
-        let columns = state.len();
-        found.fill(E::Acc::ZERO);
+        let (columns, zero, one) = (state.len(), E::Acc::ZERO, E::Acc::ONE);
+        found.fill(zero);
         for piece in earlier.chunks(columns) {
             for ((found, &x), &extreme) in found.iter_mut().zip(piece).zip(state) {
-                if is_extreme(x, extreme) {
-                    *found = E::Acc::ONE;
-                }
+                *found = if is_extreme(x, extreme) { one } else { *found };
             }
         }
         let grad = grad.row(row);
-        for entry in entries {
-            let x = self.x.of(entry);
-            // SAFETY: a slot is a row of the output.
-            let to = unsafe { out.at(self.x.rows.slot(entry) * columns) };
+        for &slot in slots {
+            let x = self.x.row(slot);
             for column in 0..columns {
-                let x = x[column].widen();
-                let x = if MIN { -x } else { x };
-                let first = is_extreme(x, state[column]) && found[column] == E::Acc::ZERO;
-                found[column] = if first { E::Acc::ONE } else { found[column] };
+                let first = is_extreme(x[column].widen() * self.sign, state[column]) && found[column] == zero;
+                found[column] = if first { one } else { found[column] };
                 let grad = if first { grad[column] } else { E::zeroed() };
-                // SAFETY: a column of the output.
-                unsafe { to.add(column).write(grad) };
+                // SAFETY: an element of the output.
+                unsafe { out.at(slot * columns + column).write(grad) };
             }
         }
     }
@@ -627,34 +607,36 @@ fn shift<A: Real>(largest: A) -> A {
 }
 
 /// The softmax. Its state is the largest of each column, then the sums of exponentials.
-struct Exps<'a, E, I> {
-    x: Features<'a, E, I>,
+struct Exps<'a, E> {
+    x: Dense<'a, E>,
     log: bool,
     out: Output<'a, E>,
 }
 
-impl<E: Scalar<Acc: Real>, I: Index> Exps<'_, E, I> {
+impl<E: Scalar<Acc: Real>> Exps<'_, E> {
     /// The exponentials of entries of a block, shifted by the largest.
     #[inline(always)]
-    fn exps<S: Isa>(&self, entries: Range<usize>, largest: &[E::Acc], exps: &mut [E::Acc]) {
+    fn exps<S: Isa>(&self, slots: &[usize], largest: &[E::Acc], exps: &mut [E::Acc]) {
         let columns = largest.len();
-        let filled = entries.len() * columns;
-        for (entry, exps) in entries.zip(exps.chunks_exact_mut(columns)) {
-            for ((exp, x), &largest) in exps.iter_mut().zip(self.x.of(entry)).zip(largest) {
+        for (&slot, exps) in slots.iter().zip(exps.chunks_exact_mut(columns)) {
+            for ((exp, x), &largest) in exps.iter_mut().zip(self.x.row(slot)).zip(largest) {
                 *exp = x.widen() - shift(largest);
             }
         }
-        exp_all::<S, E::Acc>(&mut exps[..filled.next_multiple_of(LANES)]);
+        let filled = slots.len() * columns;
+        let whole = filled.next_multiple_of(LANES);
+        exps[filled..whole].fill(E::Acc::ZERO);
+        exp_all::<S, E::Acc>(&mut exps[..whole]);
     }
 }
 
-impl<E: Scalar<Acc: Real>, I: Index> Fold for Exps<'_, E, I> {
+impl<E: Scalar<Acc: Real>> Fold for Exps<'_, E> {
     type Acc = E::Acc;
     const STATE: usize = 2;
     const WORK: usize = 8;
 
     fn columns(&self) -> usize {
-        self.x.x.cols()
+        self.x.cols()
     }
 
     /// A block, then a number a column.
@@ -663,17 +645,15 @@ impl<E: Scalar<Acc: Real>, I: Index> Fold for Exps<'_, E, I> {
     }
 
     #[inline(always)]
-    fn fold<S: Isa>(&self, entries: Range<usize>, state: &mut [E::Acc], scratch: &mut [E::Acc]) {
+    unsafe fn fold<S: Isa>(&self, slots: &[usize], state: &mut [E::Acc], scratch: &mut [E::Acc]) {
         let (largest, sums) = state.split_at_mut(state.len() / 2);
-        accumulate::<Largest<false>, S, _>(entries.clone(), self.x, largest);
+        // SAFETY: the caller's promise.
+        unsafe { accumulate::<Largest<false>, S, _>(slots, self.x, largest) };
         sums.fill(E::Acc::ZERO);
         let columns = sums.len();
-        let step = entries_of_a_block(columns);
-        for start in entries.clone().step_by(step) {
-            let block = start..entries.end.min(start + step);
-            let filled = block.len() * columns;
+        for block in slots.chunks(entries_of_a_block(columns)) {
             self.exps::<S>(block, largest, scratch);
-            for exps in scratch[..filled].chunks_exact(columns) {
+            for exps in scratch[..block.len() * columns].chunks_exact(columns) {
                 sums.iter_mut().zip(exps).for_each(|(sum, &exp)| *sum = *sum + exp);
             }
         }
@@ -683,12 +663,9 @@ impl<E: Scalar<Acc: Real>, I: Index> Fold for Exps<'_, E, I> {
         let (largest, sums) = state.split_at_mut(state.len() / 2);
         let (other, parts) = piece.split_at(piece.len() / 2);
         for column in 0..sums.len() {
-            let all = if other[column] > largest[column] { other[column] } else { largest[column] };
-            let scaled = |largest: E::Acc, sum: E::Acc| {
-                // Nothing is to be scaled where all are -inf.
-                let distance = if largest == all { E::Acc::ZERO } else { largest - all };
-                sum * E::Acc::exp(distance)
-            };
+            let all = larger::<_, false>(largest[column], other[column]);
+            // Of equal ones nothing is to be scaled: the difference of infinities is no number.
+            let scaled = |largest: E::Acc, sum: E::Acc| if largest == all { sum } else { sum * (largest - all).exp() };
             sums[column] = scaled(largest[column], sums[column]) + scaled(other[column], parts[column]);
             largest[column] = all;
         }
@@ -698,7 +675,7 @@ impl<E: Scalar<Acc: Real>, I: Index> Fold for Exps<'_, E, I> {
     unsafe fn write_entries<S: Isa>(
         &self,
         _: usize,
-        entries: Range<usize>,
+        slots: &[usize],
         state: &[E::Acc],
         earlier: &[E::Acc],
         scratch: &mut [E::Acc],
@@ -715,24 +692,21 @@ impl<E: Scalar<Acc: Real>, I: Index> Fold for Exps<'_, E, I> {
             };
         }
         let step = entries_of_a_block(columns);
-        // A short row was folded just now: its exponentials are still there.
-        let kept = earlier.is_empty() && entries.len() <= step;
-        for start in entries.clone().step_by(step) {
-            let block = start..entries.end.min(start + step);
+        // A row of one block was folded just now: its exponentials are still there.
+        let kept = earlier.is_empty() && slots.len() <= step;
+        for block in slots.chunks(step) {
             if !kept && !self.log {
-                self.exps::<S>(block.clone(), largest, exps);
+                self.exps::<S>(block, largest, exps);
             }
-            for (entry, exps) in block.zip(exps.chunks_exact(columns)) {
-                // SAFETY: a slot is a row of the output.
-                let to = unsafe { self.out.at(self.x.rows.slot(entry) * columns) };
-                let x = self.x.of(entry);
+            for (&slot, exps) in block.iter().zip(exps.chunks_exact(columns)) {
+                let x = self.x.row(slot);
                 for column in 0..columns {
                     let y = match self.log {
                         true => (x[column].widen() - shift(largest[column])) - factors[column],
                         false => exps[column] * factors[column],
                     };
-                    // SAFETY: a column of the output.
-                    unsafe { to.add(column).write(E::narrow(y)) };
+                    // SAFETY: an element of the output.
+                    unsafe { self.out.at(slot * columns + column).write(E::narrow(y)) };
                 }
             }
         }
@@ -741,20 +715,20 @@ impl<E: Scalar<Acc: Real>, I: Index> Fold for Exps<'_, E, I> {
 
 /// The gradient of softmax, given its result `y`. Its state is the sum of the gradients, weighted by the softmax unless it's
 /// that of the logarithm, then the largest of `y`.
-struct ExpsBackward<'a, E, I> {
-    y: Features<'a, E, I>,
-    grad: Features<'a, E, I>,
+struct ExpsBackward<'a, E> {
+    y: Dense<'a, E>,
+    grad: Dense<'a, E>,
     log: bool,
     out: Output<'a, E>,
 }
 
-impl<E: Scalar<Acc: Real>, I: Index> Fold for ExpsBackward<'_, E, I> {
+impl<E: Scalar<Acc: Real>> Fold for ExpsBackward<'_, E> {
     type Acc = E::Acc;
     const STATE: usize = 2;
     const WORK: usize = 4;
 
     fn columns(&self) -> usize {
-        self.y.x.cols()
+        self.y.cols()
     }
 
     fn scratch(&self) -> usize {
@@ -762,13 +736,22 @@ impl<E: Scalar<Acc: Real>, I: Index> Fold for ExpsBackward<'_, E, I> {
     }
 
     #[inline(always)]
-    fn fold<S: Isa>(&self, entries: Range<usize>, state: &mut [E::Acc], _: &mut [E::Acc]) {
+    unsafe fn fold<S: Isa>(&self, slots: &[usize], state: &mut [E::Acc], _: &mut [E::Acc]) {
         let (sums, largest) = state.split_at_mut(state.len() / 2);
+        // SAFETY: the caller's promise.
+        unsafe {
+            if self.log {
+                accumulate::<Add, S, _>(slots, self.grad, sums);
+            } else {
+                accumulate::<Add, S, _>(slots, Product(self.y, self.grad), sums);
+            }
+        }
+        largest.fill(-E::Acc::INFINITY);
         if self.log {
-            accumulate::<Add, S, _>(entries.clone(), self.grad, sums);
-            accumulate::<Largest<true>, S, _>(entries, self.y, largest);
-        } else {
-            accumulate::<Add, S, _>(entries, Product(self.y, self.grad), sums);
+            for &slot in slots {
+                let of_entry = largest.iter_mut().zip(self.y.row(slot));
+                of_entry.for_each(|(largest, y)| *largest = larger::<_, true>(*largest, y.widen()));
+            }
         }
     }
 
@@ -776,30 +759,27 @@ impl<E: Scalar<Acc: Real>, I: Index> Fold for ExpsBackward<'_, E, I> {
         let (sums, largest) = state.split_at_mut(state.len() / 2);
         let (parts, other) = piece.split_at(piece.len() / 2);
         sums.iter_mut().zip(parts).for_each(|(sum, &part)| *sum = *sum + part);
-        for (largest, &x) in largest.iter_mut().zip(other) {
-            *largest = if x > *largest || is_nan(x) { x } else { *largest };
-        }
+        largest.iter_mut().zip(other).for_each(|(largest, &y)| *largest = larger::<_, true>(*largest, y));
     }
 
     #[inline(always)]
     unsafe fn write_entries<S: Isa>(
         &self,
         _: usize,
-        entries: Range<usize>,
+        slots: &[usize],
         state: &[E::Acc],
         _: &[E::Acc],
         weights: &mut [E::Acc],
     ) {
         let (sums, largest) = state.split_at(state.len() / 2);
         let columns = sums.len();
-        for entry in entries {
-            weights.iter_mut().zip(self.y.of(entry)).for_each(|(weight, y)| *weight = y.widen());
+        for &slot in slots {
+            weights.iter_mut().zip(self.y.row(slot)).for_each(|(weight, y)| *weight = y.widen());
             if self.log {
+                weights[columns..].fill(E::Acc::ZERO);
                 exp_all::<S, E::Acc>(weights);
             }
-            let grad = self.grad.of(entry);
-            // SAFETY: a slot is a row of the output.
-            let to = unsafe { self.out.at(self.y.rows.slot(entry) * columns) };
+            let grad = self.grad.row(slot);
             for column in 0..columns {
                 let (grad, weight) = (grad[column].widen(), weights[column]);
                 let x = match self.log {
@@ -807,8 +787,8 @@ impl<E: Scalar<Acc: Real>, I: Index> Fold for ExpsBackward<'_, E, I> {
                     true if largest[column] == -E::Acc::INFINITY => E::Acc::ZERO,
                     true => grad - weight * sums[column],
                 };
-                // SAFETY: a column of the output.
-                unsafe { to.add(column).write(E::narrow(x)) };
+                // SAFETY: an element of the output.
+                unsafe { self.out.at(slot * columns + column).write(E::narrow(x)) };
             }
         }
     }

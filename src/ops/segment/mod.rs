@@ -32,7 +32,7 @@ pub(crate) mod cpu;
 #[cfg(feature = "cube")]
 pub(crate) mod gpu;
 
-use super::reduce::{ReduceOps, Reduction, Softmax};
+use super::reduce::{self as reductions, ReduceOps, Reduction, Softmax};
 use crate::backend::check::{Check, Operand, device_can, device_has_exp, expect};
 #[cfg(feature = "flex")]
 use crate::backend::flex::{self, with_float};
@@ -383,12 +383,10 @@ pub(crate) fn reduce(
 /// The row of each entry: `[m, k]` to `[nnz, k]`; divided by the number of entries of the row for the gradient of a `mean`.
 pub(crate) fn expand(op: &'static str, pattern: &Pattern, x: Tensor<2>, mean: bool) -> Result<Tensor<2>, OpError> {
     check(op, pattern, &x)?;
-    let pattern = pattern.clone();
     if let (false, Some(x)) = (mean, as_vector(&x)) {
-        let entries = <Dispatch as ReduceOps>::row_expand(pattern, x.into_dispatch());
-        return Ok(as_column(Tensor::from_dispatch(entries)));
+        return Ok(as_column(reductions::expand(pattern, x)));
     }
-    Ok(Tensor::from_dispatch(<Dispatch as SegmentOps>::segment_expand(pattern, x.into_dispatch(), mean)))
+    Ok(Tensor::from_dispatch(<Dispatch as SegmentOps>::segment_expand(pattern.clone(), x.into_dispatch(), mean)))
 }
 
 /// The softmax of the features of the entries of each row.
@@ -425,10 +423,9 @@ impl SegmentOps for burn::backend::Flex {
         let shape = features_shape(&pattern, &features.shape());
         with_float!(features.dtype(), E => {
             let (features, grad) = (flex::matrix::<E>(&mut features), flex::matrix::<E>(&mut grad));
-            let min = reducer == Reducer::Min;
             with_rows!(pattern.rows(), rows => {
                 // SAFETY: the kernel writes every element.
-                unsafe { flex::filled(shape, |out| cpu::extreme_backward(rows, features, grad, min, out)) }
+                unsafe { flex::filled(shape, |out| cpu::extreme_backward(rows, features, grad, reducer, out)) }
             })
         })
     }
