@@ -384,6 +384,61 @@ pub enum TensorError {
     },
 }
 
+/// Lengths, offsets or ids that are not segments.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum SegmentsError {
+    /// A segment of fewer rows than none.
+    #[error("the length {value} at position {position} is negative")]
+    NegativeLength {
+        /// The segment.
+        position: usize,
+        /// Its length.
+        value: i128,
+    },
+    /// Offsets without even the 0 that they start with.
+    #[error("no offsets: n segments have n + 1, and no segments have one, 0")]
+    NoOffsets,
+    /// Offsets that do not start at 0.
+    #[error("segment offsets must start at 0 and start at {value}")]
+    FirstOffset {
+        /// The value found.
+        value: i128,
+    },
+    /// Offsets that decrease.
+    #[error("segment offsets decrease at position {position}: {value} after {previous}")]
+    OffsetsDecrease {
+        /// Where in the buffer.
+        position: usize,
+        /// The offset before.
+        previous: i128,
+        /// The offset that is too small.
+        value: i128,
+    },
+    /// A row that belongs to no segment.
+    #[error("segment id {value} at position {position} is out of range for {segments} segments")]
+    IdOutOfRange {
+        /// The row.
+        position: usize,
+        /// Its id.
+        value: i128,
+        /// How many segments there are.
+        segments: usize,
+    },
+    /// More rows than an index can count.
+    #[error("{rows} rows are too many to index (largest number {})", i64::MAX - 1)]
+    TooManyRows {
+        /// How many, at least.
+        rows: u128,
+    },
+    /// More segments than an index can count.
+    #[error("{segments} segments are too many to index (largest number {})", i64::MAX - 1)]
+    TooManySegments {
+        /// How many.
+        segments: usize,
+    },
+}
+
 /// Operands that do not fit each other. The functions without `try_` panic with its message.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[non_exhaustive]

@@ -35,6 +35,7 @@
 //! |---|---|
 //! | [`format`](mod@format) | the format language: COO, CSR, CSC, and how to say others |
 //! | [`pattern`] | index buffers of a format, checked, and the plans made on them |
+//! | [`Segments`] | which rows of a dense tensor belong together, checked |
 //! | [`SparseTensor`] | constructors, conversions, gradients, display |
 //! | [`SparseParam`] | a sparse tensor in a Burn module: training, records |
 //! | [`gallery`] | matrices by construction: grids, graphs, bands, random ones |
@@ -57,6 +58,7 @@ pub mod interop;
 pub mod io;
 pub mod ops;
 pub mod pattern;
+mod segments;
 mod tensor;
 pub mod testing;
 pub mod vjp;
@@ -65,18 +67,28 @@ pub use backend::SparseOps;
 pub use burn;
 pub use format::TensorFormat;
 pub use ops::add::{csr_add, sparse_add, sparse_mul, try_csr_add, try_sparse_add, try_sparse_mul};
-pub use ops::reduce::{Norm, Per, Reduce, edge_gather, sparse_bidir_logsumexp, sparse_logsumexp, try_edge_gather};
+pub use ops::edge::{
+    EdgeOp, edge_dot, edge_gather, edge_mm, edge_op, edge_reduce, edge_softmax, try_edge_dot, try_edge_gather, try_edge_mm,
+    try_edge_op, try_edge_reduce, try_edge_softmax,
+};
+pub use ops::reduce::{Norm, Per, Reduce, sparse_bidir_logsumexp, sparse_logsumexp};
 pub use ops::sddmm::{SampledProduct, sddmm, sddmm_with, try_sddmm, try_sddmm_with};
+pub use ops::segment::{
+    Reducer, segment_expand, segment_log_softmax, segment_max, segment_mean, segment_min, segment_reduce, segment_softmax,
+    segment_sum, try_segment_expand, try_segment_log_softmax, try_segment_reduce, try_segment_softmax,
+};
 pub use ops::spgemm::{SpgemmPlan, spgemm, try_spgemm};
 pub use ops::spmm::{SparseMatmul, sparse_mm, try_sparse_mm};
 pub use ops::structure::{Permutation, kron, try_kron};
 pub use ops::trisolve::{Triangular, TriangularSolve, sparse_triangular_solve};
 pub use pattern::Pattern;
+pub use segments::Segments;
 pub use tensor::{IntoValues, SparseParam, SparseTensor};
 
 /// What most programs need: this crate's types and functions, and Burn's tensor and device.
 pub mod prelude {
-    pub use crate::error::{FormatError, InteropError, OpError, PatternError, TensorError};
+    pub use crate::Segments;
+    pub use crate::error::{FormatError, InteropError, OpError, PatternError, SegmentsError, TensorError};
     pub use crate::{Norm, Per, edge_gather, sparse_bidir_logsumexp, sparse_logsumexp};
     pub use crate::{
         Pattern, SparseMatmul, SparseParam, SparseTensor, SpgemmPlan, TensorFormat, sddmm, sddmm_with, sparse_mm,

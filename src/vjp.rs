@@ -11,7 +11,9 @@ use crate::backend::autodiff::linear;
 use crate::backend::check::{Check, Operand, expect};
 use crate::error::TriangularError;
 use crate::ops::trisolve::{self, Triangular};
-use crate::ops::{sddmm as sddmm_op, spgemm as spgemm_op, spmm as spmm_op};
+use crate::ops::{edge as edge_op, sddmm as sddmm_op, segment as segment_op, spgemm as spgemm_op, spmm as spmm_op};
+use crate::pattern::Pattern;
+use crate::segments::Segments;
 use crate::tensor::SparseTensor;
 use burn::backend::autodiff::{Autodiff, checkpoint::strategy::CheckpointStrategy};
 use burn::backend::{Backend, Dispatch, TensorMetadata, backend_extension, tensor::FloatTensor};
@@ -106,6 +108,57 @@ pub fn sparse_triangular_solve(
     options: Triangular,
 ) -> Result<(SparseTensor<2>, Tensor<2>), TriangularError> {
     trisolve::gradients(a, x, grad, options)
+}
+
+/// The gradient of [`segment_sum`](crate::segment_sum): from that of the sums, `grad`, that of the rows, which is the
+/// [`segment_expand`](crate::segment_expand) of it. Differentiable in `grad`.
+///
+/// # Panics
+/// If `grad` has not one row for each segment, or the device lacks the dtype or is too small.
+#[track_caller]
+pub fn segment_sum<const D: usize>(grad: Tensor<D>, segments: &Segments) -> Tensor<D> {
+    segment_op::segment_expand(grad, segments)
+}
+
+/// The gradient of [`segment_mean`](crate::segment_mean): from that of the means, `grad`, that of the rows, each divided by the
+/// length of its segment. Differentiable in `grad`.
+///
+/// # Panics
+/// If `grad` has not one row for each segment, or the device lacks the dtype or is too small.
+///
+/// ```
+/// use sparsegrad::{prelude::*, vjp};
+///
+/// let grad = Tensor::<1>::from_data([1.0f32, 10.0, 100.0], &Device::flex());
+/// let of_rows = vjp::segment_mean(grad, &Segments::from_lengths([1, 0, 2])?);
+/// assert_eq!(of_rows.to_data().try_to_vec::<f32>().unwrap(), [1.0, 50.0, 50.0]);
+/// # Ok::<(), SegmentsError>(())
+/// ```
+#[track_caller]
+pub fn segment_mean<const D: usize>(grad: Tensor<D>, segments: &Segments) -> Tensor<D> {
+    expect(segment_op::mean_gradient(grad, segments))
+}
+
+/// The gradients of [`edge_dot`](crate::edge_dot): from that of the products, `grad` (nnz x heads), those of `x` and `y`.
+///
+/// `dx_i = sum of grad_e y_j` and `dy_j = sum of grad_e x_i` for each head: both differentiable in `x`, `y` and `grad`.
+///
+/// # Panics
+/// If shapes, dtypes or devices do not fit.
+#[track_caller]
+pub fn edge_dot(pattern: &Pattern, x: Tensor<3>, y: Tensor<3>, grad: Tensor<2>) -> (Tensor<3>, Tensor<3>) {
+    (edge_op::edge_mm(pattern, grad.clone(), y), edge_op::edge_mm(&pattern.t(), grad, x))
+}
+
+/// The gradients of [`edge_mm`](crate::edge_mm): from that of the sums, `grad` (m x heads x d), those of `weights` and `y`.
+///
+/// `dw_e = <grad_i, y_j>` and `dy_j = sum of w_e grad_i` for each head: both differentiable in `weights`, `y` and `grad`.
+///
+/// # Panics
+/// If shapes, dtypes or devices do not fit.
+#[track_caller]
+pub fn edge_mm(pattern: &Pattern, weights: Tensor<2>, y: Tensor<3>, grad: Tensor<3>) -> (Tensor<2>, Tensor<3>) {
+    (edge_op::edge_dot(pattern, grad.clone(), y), edge_op::edge_mm(&pattern.t(), weights, grad))
 }
 
 /// The primitive under [`backward`](backward()), on backend tensors.

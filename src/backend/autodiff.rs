@@ -1,4 +1,5 @@
-//! The two shapes of a derivative: every primitive is linear in one operand, or bilinear in two.
+//! The shapes of a derivative: a primitive is linear in one operand, or bilinear in two, or its derivative follows from its
+//! result.
 
 use burn::backend::{
     Backend,
@@ -47,6 +48,41 @@ pub(crate) fn linear<B: Backend, C: CheckpointStrategy, X: Context + Sync>(
         OpsKind::Tracked(prep) => {
             let out = forward(context.clone(), operand.into_primitive());
             prep.finish((context, transposed), out)
+        }
+        OpsKind::UnTracked(prep) => prep.finish(forward(context, operand.into_primitive())),
+    }
+}
+
+/// From the result of an operation and its gradient to the gradient of the operand.
+type FromResult<B, X> = fn(X, FloatTensor<B>, FloatTensor<B>) -> FloatTensor<B>;
+
+#[derive(Debug)]
+struct OfResult<X>(PhantomData<X>);
+
+impl<B: Backend, X: Context + Sync> Backward<B, 1> for OfResult<X> {
+    type State = (X, FromResult<B, X>, FloatTensor<B>);
+
+    fn backward(self, ops: Ops<Self::State, 1>, grads: &mut Gradients, _: &mut Checkpointer) {
+        let [node] = ops.parents;
+        let grad = grads.consume::<B>(&ops.node);
+        let (context, derivative, result) = ops.state;
+        if let Some(node) = node {
+            grads.register::<B>(node.id, derivative(context, result, grad));
+        }
+    }
+}
+
+/// An operation, `forward`, on `operand`, whose derivative follows from its result, which is kept.
+pub(crate) fn of_result<B: Backend, C: CheckpointStrategy, X: Context + Sync>(
+    context: X,
+    operand: FloatTensor<Autodiff<B, C>>,
+    forward: impl FnOnce(X, FloatTensor<B>) -> FloatTensor<B>,
+    derivative: FromResult<B, X>,
+) -> FloatTensor<Autodiff<B, C>> {
+    match OfResult(PhantomData::<X>).prepare::<C>([operand.node()]).compute_bound().stateful() {
+        OpsKind::Tracked(prep) => {
+            let out = forward(context.clone(), operand.into_primitive());
+            prep.finish((context, derivative, out.clone()), out)
         }
         OpsKind::UnTracked(prep) => prep.finish(forward(context, operand.into_primitive())),
     }

@@ -86,7 +86,7 @@ pub(crate) fn device_can<const D: usize>(
 
 /// Whether the device has exponentials and logarithms of the dtype: shaders of wgpu have none in f64, and what comes out of
 /// them is not refused but wrong.
-pub(crate) fn device_has_exp(op: &'static str, values: &Tensor<1>) -> Result<(), OpError> {
+pub(crate) fn device_has_exp<const D: usize>(op: &'static str, values: &Tensor<D>) -> Result<(), OpError> {
     #[cfg(feature = "cube")]
     if values.dtype() == DType::F64 && super::gpu::is_wgpu(&values.device()) {
         return Err(OpError::UnsupportedDType { op, dtype: values.dtype(), device: device_name(&values.device()) });

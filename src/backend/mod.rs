@@ -12,12 +12,18 @@ pub(crate) mod scalar;
 pub(crate) mod simd;
 
 use crate::ops::{
-    dense::DenseOps, gather::GatherOps, reduce::ReduceOps, sddmm::SddmmOps, spgemm::SpgemmOps, spmm::SpmmOps,
-    trisolve::TrisolveOps,
+    dense::DenseOps, edge::EdgeOps, gather::GatherOps, reduce::ReduceOps, sddmm::SddmmOps, spgemm::SpgemmOps,
+    spmm::SpmmOps, trisolve::TrisolveOps,
 };
 use crate::vjp::SeedOps;
 
 /// A Burn backend that offers every primitive of this crate: Flex, the CubeCL backends with and without fusion, and
 /// autodiff over any of them.
-pub trait SparseOps: SpmmOps + SpgemmOps + SddmmOps + GatherOps + DenseOps + ReduceOps + SeedOps + TrisolveOps {}
-impl<B: SpmmOps + SpgemmOps + SddmmOps + GatherOps + DenseOps + ReduceOps + SeedOps + TrisolveOps> SparseOps for B {}
+pub trait SparseOps:
+    SpmmOps + SpgemmOps + SddmmOps + GatherOps + DenseOps + ReduceOps + SeedOps + TrisolveOps + EdgeOps
+{
+}
+impl<B: SpmmOps + SpgemmOps + SddmmOps + GatherOps + DenseOps + ReduceOps + SeedOps + TrisolveOps + EdgeOps> SparseOps
+    for B
+{
+}

@@ -10,14 +10,18 @@
 //! | [`gather`] | conversions, [`coalesce`](crate::SparseTensor::coalesce) | the transposed gather |
 //! | [`structure`] | [`select_rows`](crate::SparseTensor::select_rows), [`vstack`](crate::SparseTensor::vstack), [`tril`](crate::SparseTensor::tril), [`get_diagonal`](crate::SparseTensor::get_diagonal), [`kron`](structure::kron()), [`permute_symmetric`](crate::SparseTensor::permute_symmetric), [`prune`](crate::SparseTensor::prune) and their kin | the transposed gather |
 //! | [`dense`] | [`to_dense`](crate::SparseTensor::to_dense), [`from_dense`](crate::SparseTensor::from_dense) | each the other's transpose |
-//! | [`reduce`] | [`sum`](crate::SparseTensor::sum), `mean`, `max`, `min`, `norm`, [`sparse_logsumexp`](reduce::sparse_logsumexp), [`edge_gather`](reduce::edge_gather) | its own, at the entries |
+//! | [`reduce`] | [`sum`](crate::SparseTensor::sum), `mean`, `max`, `min`, `norm`, [`sparse_logsumexp`](reduce::sparse_logsumexp) | its own, at the entries |
 //! | [`reduce`] | [`row_softmax`](crate::SparseTensor::row_softmax), `column_softmax`, their logarithms | its own |
+//! | [`segment`] | [`segment_sum`](segment::segment_sum), `mean`, `max`, `min`, [`segment_softmax`](segment::segment_softmax), `log_softmax`, [`segment_expand`](segment::segment_expand) | its own, at the rows |
+//! | [`edge`] | [`edge_gather`](edge::edge_gather), [`edge_op`](edge::edge_op), [`edge_reduce`](edge::edge_reduce), [`edge_softmax`](edge::edge_softmax), [`edge_dot`](edge::edge_dot), [`edge_mm`](edge::edge_mm) | each other |
 
 pub mod add;
 pub mod dense;
+pub mod edge;
 pub mod gather;
 pub mod reduce;
 pub mod sddmm;
+pub mod segment;
 pub mod spgemm;
 pub mod spmm;
 pub mod structure;

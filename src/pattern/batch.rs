@@ -188,6 +188,17 @@ impl Pattern {
         made.pattern
     }
 
+    /// A row of as many entries: what all values are reduced by, in their order.
+    pub(crate) fn in_one_row(&self) -> Self {
+        let made = self.convert(Target::OneRow, || {
+            let (width, entries) = (self.index_width(), self.nnz());
+            let columns = Indices::of_width(width, &(0..entries).collect::<Vec<_>>());
+            let offsets = Indices::of_width(width, &[0, entries]);
+            Conversion { pattern: trusted_csr(offsets, columns, [1, entries], true, true), gather: None }
+        });
+        made.pattern
+    }
+
     /// How many entries each of so many equal blocks has.
     pub(crate) fn entries_of_items(&self, items: usize) -> Vec<usize> {
         let each = self.shape()[0] / items.max(1);

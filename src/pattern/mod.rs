@@ -14,7 +14,7 @@ pub use indices::{IndexWidth, Indices, IntoIndices, RawIndices};
 pub use plan::{Conversion, MemoryUsage};
 pub(crate) use rows::{Index, Rows, Slot, chunks};
 
-pub(crate) use self::serde::{assemble, assemble_items};
+pub(crate) use self::serde::assemble_items;
 pub(crate) use build::{csr_of, trusted_csr};
 pub(crate) use indices::{Buffer, with_indices};
 pub(crate) use pairs::PairPlan;

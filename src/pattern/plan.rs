@@ -71,6 +71,10 @@ pub(crate) enum Target {
     SetDiagonal { items: usize, offset: isize },
     /// The pattern with all of a diagonal, and the gather of its values.
     InsertDiagonal { items: usize, offset: isize },
+    /// One entry a column, in the order of columns.
+    ColumnOrder,
+    /// All entries in one row.
+    OneRow,
 }
 
 /// The pattern that a conversion leads to, and how its values follow from those before.
@@ -401,6 +405,17 @@ impl Pattern {
                 }
             })
         })
+    }
+
+    /// Of a pattern with one entry in each column: the same with the entries in the order of columns, so that values are those
+    /// of columns. `rows` are those of the columns.
+    pub(crate) fn in_column_order(&self, rows: &Indices) -> Self {
+        let made = self.convert(Target::ColumnOrder, || {
+            let [m, n] = self.shape();
+            let offsets = Indices::of_width(self.index_width(), &(0..=n).collect::<Vec<_>>());
+            Conversion { pattern: trusted_csr(offsets, rows.clone(), [n, m], true, true).t(), gather: None }
+        });
+        made.pattern
     }
 
     fn unchanged(&self) -> Conversion {

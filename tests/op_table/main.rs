@@ -17,6 +17,7 @@ mod common;
 mod conversions;
 mod products;
 mod reduce;
+mod segment;
 mod spgemm;
 mod structure;
 mod trisolve;
@@ -54,7 +55,18 @@ type Row = (&'static str, fn(&Case) -> Outcome, usize);
 
 /// The rows of every operation.
 fn rows() -> Vec<Row> {
-    [products::ROWS, trisolve::ROWS, conversions::ROWS, batches::ROWS, reduce::ROWS, spgemm::ROWS, add::ROWS, structure::ROWS].concat()
+    [
+        products::ROWS,
+        trisolve::ROWS,
+        conversions::ROWS,
+        batches::ROWS,
+        reduce::ROWS,
+        spgemm::ROWS,
+        add::ROWS,
+        segment::ROWS,
+        structure::ROWS,
+    ]
+    .concat()
 }
 
 const DTYPES: [DType; 4] = [DType::F32, DType::F64, DType::F16, DType::BF16];
@@ -70,7 +82,7 @@ fn layouts(backend: &str) -> &'static [Layout] {
 
 /// Rows that need exponentials, which shaders of wgpu don't have in f64: the operations refuse it.
 fn is_refused(backend: &str, row: &str, dtype: DType) -> bool {
-    let exponential = ["logsumexp", "reductions, batched", "softmax"];
+    let exponential = ["logsumexp", "reductions, batched", "softmax", "segment softmax", "edge softmax"];
     backend == "wgpu" && dtype == DType::F64 && exponential.contains(&row)
 }
 

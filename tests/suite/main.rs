@@ -19,6 +19,7 @@ mod parity;
 mod pattern;
 mod properties;
 mod reduce;
+mod segment;
 mod serialization;
 mod spgemm;
 mod structure;

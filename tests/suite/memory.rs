@@ -2,7 +2,10 @@
 
 use crate::common::{Host, Numbers, matrix};
 use sparsegrad::prelude::*;
-use sparsegrad::vjp;
+use sparsegrad::{
+    edge_dot, edge_mm, edge_softmax, segment_expand, segment_log_softmax, segment_max, segment_mean, segment_softmax,
+    vjp,
+};
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
@@ -138,5 +141,68 @@ fn structure_operations_allocate_in_the_order_of_the_entries() {
             let (warm, _results) = most(run);
             assert!(warm <= 5 * 4 * entries, "{what}: {} bytes an entry, warm", warm / entries);
         }
+    }
+}
+
+/// Attention over 200,000 edges in 4 heads of 32 columns, heads as a batch and beside each other: forward, backward, and with
+/// them all that is planned. Features at the edges would take 102 MB, once.
+#[test]
+fn attention_holds_no_features_of_edges() {
+    let (n, heads, d) = (5000, 4, 32);
+    let host = Host::random("graph", [n, n], 50, 8).sorted(false);
+    let device = Device::flex().autodiff();
+    let graph = Pattern::coo(&host.rows, &host.cols, host.shape).unwrap();
+    let (nnz, columns) = (graph.nnz(), heads * d);
+    let operand = |seed| {
+        let x = matrix(&Numbers(seed).values(n * columns), [n, columns], DType::F32, &device);
+        x.reshape([n, heads, d]).detach().require_grad()
+    };
+    let (q, k, v) = (operand(1), operand(2), operand(3));
+    let g: Tensor<3> = operand(4).detach();
+    let by_batch = || {
+        let [q, k, v] = [&q, &k, &v].map(|x| x.clone().swap_dims(0, 1));
+        sddmm(&graph, q, k).row_softmax().matmul(v).swap_dims(0, 1)
+    };
+    let by_features =
+        || edge_mm(&graph, edge_softmax(&graph, Per::Row, edge_dot(&graph, q.clone(), k.clone())), v.clone());
+    let features_of_edges = 4 * (nnz * columns) as isize;
+    for (way, run) in [("by batch", &by_batch as &(dyn Fn() -> Tensor<3> + Sync)), ("by features", &by_features)] {
+        let (bytes, results) = most(|| {
+            let z = run();
+            let grads = vjp::backward(&z, g.clone());
+            [&q, &k, &v].map(|x| x.grad(&grads).unwrap())
+        });
+        assert!(results.iter().all(|x| x.dims() == [n, heads, d]));
+        let nodes = 4 * (n * columns) as isize;
+        // Gradients and what the backward pass has at once of nodes; scores, weights and gradients of edges; plans.
+        let allowed = 10 * nodes + 4 * (6 * nnz * heads) as isize + 4 * (6 * nnz * heads) as isize;
+        assert!(bytes < allowed && bytes < features_of_edges, "{way}: {bytes} bytes, {allowed} allowed");
+    }
+}
+
+/// Segments of a large tensor: results and gradients, and at most a fifth more.
+#[test]
+fn segments_allocate_their_results() {
+    let (n, k) = (60_000, 24);
+    let mut numbers = Numbers(5);
+    let ids: Vec<usize> = (0..n).map(|_| if numbers.below(2) == 0 { 7 } else { numbers.below(6000) }).collect();
+    let segments = Segments::from_ids(&ids, 6000).unwrap();
+    let device = Device::flex().autodiff();
+    let x = matrix(&numbers.values(n * k), [n, k], DType::F32, &device).require_grad();
+    let runs: [fn(Tensor<2>, &Segments) -> Tensor<2>; 5] =
+        [segment_max, segment_mean, segment_softmax, segment_log_softmax, |x, segments| {
+            segment_expand(segment_mean(x, segments), segments)
+        }];
+    for run in runs {
+        let step = || {
+            let y = run(x.clone(), &segments);
+            let upstream = y.clone().detach();
+            (x.grad(&vjp::backward(&y, upstream)).unwrap(), y)
+        };
+        most(step); // plans
+        let (bytes, (_, y)) = most(step);
+        // An expanded mean has the gradient of the mean between.
+        let results = 4 * (n * k + y.dims()[0] * k + 2 * 6000 * k) as isize;
+        assert!(bytes <= results + results / 5, "{bytes} bytes for {results}");
     }
 }

@@ -10,6 +10,7 @@ use sparsegrad::testing::strategies::proptest::prelude::*;
 use sparsegrad::testing::strategies::proptest::strategy::ValueTree;
 use sparsegrad::testing::strategies::proptest::test_runner::{FileFailurePersistence, TestRunner};
 use sparsegrad::testing::strategies::{self, HostDense, Layout, View};
+use sparsegrad::{Reducer, segment_expand, segment_log_softmax, segment_reduce, segment_softmax};
 
 /// So many cases, unless the environment says otherwise: about 10^4 in this file.
 fn cases(count: u32) -> ProptestConfig {
@@ -168,6 +169,41 @@ proptest! {
     #[test]
     fn invalid_parts_are_refused((parts, error) in strategies::invalid(0..10, 0..10)) {
         prop_assert_eq!(parts.build().unwrap_err(), error);
+    }
+
+    /// Segments by the rows of any matrix's entries, whatever their order: the sum is the transposed expansion, a mean times the
+    /// length is the sum, extremes are elements, and weights add up to one.
+    #[test]
+    fn segments_agree_with_each_other(
+        (a, x) in strategies::matrix(0..12, 0..12)
+            .prop_flat_map(|a| (Just(a.clone()), strategies::dense(a.nnz(), 0..20)))
+    ) {
+        let (pattern, k, device) = (a.pattern().clone(), x.shape[1], flex());
+        let segments = Segments::from_ids(pattern.coordinates().0, a.shape()[0]).unwrap();
+        let t = x.on((&device, DType::F64));
+        let [sum, mean, max, min] = [Reducer::Sum, Reducer::Mean, Reducer::Max, Reducer::Min]
+            .map(|reducer| read(&segment_reduce(t.clone(), &segments, reducer)));
+        let expanded = read(&segment_expand(segment_reduce(t.clone(), &segments, Reducer::Sum), &segments));
+        let weights = read(&segment_softmax(t.clone(), &segments));
+        let logs = read(&segment_log_softmax(t.clone(), &segments));
+        let ids: Vec<usize> = segments.ids().iter().collect();
+        let x = read(&t);
+        for (segment, length) in segments.lengths().enumerate() {
+            for c in 0..k {
+                let at = segment * k + c;
+                let of = || (0..ids.len()).filter(|&i| ids[i] == segment).map(move |i| i * k + c);
+                let size: f64 = of().map(|i| x[i].abs()).sum();
+                prop_assert!((mean[at] * length as f64 - sum[at]).abs() <= 1e-14 * size);
+                prop_assert!(length == 0 || (min[at] <= mean[at] + 1e-14 * size && mean[at] <= max[at] + 1e-14 * size));
+                prop_assert!(of().all(|i| min[at] <= x[i] && x[i] <= max[at] && expanded[i] == sum[at]));
+                let total: f64 = of().map(|i| weights[i]).sum();
+                prop_assert!((total - f64::from(u8::from(length > 0))).abs() < 1e-12, "{total}");
+                prop_assert!(of().all(|i| (logs[i].exp() - weights[i]).abs() < 1e-12));
+                if length == 0 {
+                    prop_assert_eq!([sum[at], mean[at], max[at], min[at]], [0.0; 4]);
+                }
+            }
+        }
     }
 
     #[test]

@@ -29,6 +29,15 @@ impl Lanes {
     }
 }
 
+/// How a kernel finds its rows: row `r` has the entries `bounds[step * r] .. bounds[step * r + 1]`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct RowBounds {
+    /// 1 for offsets, 2 for pairs.
+    pub step: usize,
+    /// Leave out rows of more entries: their pieces are summed by other launches.
+    pub longest: Option<u32>,
+}
+
 /// The sum over the lanes of a group, in each of them: the same tree of additions by shuffles and through memory.
 ///
 /// Every unit of the cube has to get here.

@@ -16,7 +16,7 @@ use std::fmt::Debug;
 use std::marker::PhantomData;
 
 /// From the values and the gradient of the result to the gradient of the values.
-type Derivative<B, X> = fn(Pattern, FloatTensor<B>, FloatTensor<B>, X) -> FloatTensor<B>;
+pub(crate) type Derivative<B, X> = fn(Pattern, FloatTensor<B>, FloatTensor<B>, X) -> FloatTensor<B>;
 
 #[derive(Debug)]
 struct State<B: Backend, X> {
@@ -51,7 +51,7 @@ impl<B: Backend, X: Copy + Debug + Send + Sync + 'static> Backward<B, 1> for Ste
 }
 
 /// A function of the values of a pattern, `forward`, with its derivative.
-fn of_values<B: Backend, C: CheckpointStrategy, X: Copy + Debug + Send + Sync + 'static>(
+pub(crate) fn of_values<B: Backend, C: CheckpointStrategy, X: Copy + Debug + Send + Sync + 'static>(
     pattern: Pattern,
     values: FloatTensor<Autodiff<B, C>>,
     how: X,

@@ -6,10 +6,10 @@ use crate::backend::simd::{Isa, load, store};
 use std::ops::{Div, Neg, Sub};
 
 /// Vectors have so many lanes.
-pub(super) const LANES: usize = 16;
+pub(crate) const LANES: usize = 16;
 
 /// What the reductions compute in: `f32` or `f64`.
-pub(super) trait Real:
+pub(crate) trait Real:
     Accumulator + PartialOrd + Sub<Output = Self> + Div<Output = Self> + Neg<Output = Self>
 {
     const ONE: Self;
@@ -27,6 +27,7 @@ pub(super) trait Real:
     const COEFFICIENTS: &'static [Self];
     /// `2^n / SCALE`, from `ROUND + n`.
     fn power_of_two(self) -> Self;
+    fn exp(self) -> Self;
     fn ln(self) -> Self;
     fn sqrt(self) -> Self;
     fn abs(self) -> Self;
@@ -50,6 +51,10 @@ macro_rules! real {
                 let bias = ($real::MAX_EXP - 1 + $scale) as $bits;
                 let n = self.to_bits().wrapping_sub(Self::ROUND.to_bits());
                 $real::from_bits(n.wrapping_add(bias) << ($real::MANTISSA_DIGITS - 1))
+            }
+            #[inline(always)]
+            fn exp(self) -> Self {
+                $real::exp(self)
             }
             #[inline(always)]
             fn ln(self) -> Self {
@@ -105,7 +110,7 @@ fn exp<S: Isa, A: Real, const N: usize>(x: [A; N]) -> [A; N] {
 
 /// `e^x` of each, in place; all are at most 64, and their number is a multiple of [`LANES`].
 #[inline(always)]
-pub(super) fn exp_all<S: Isa, A: Real>(x: &mut [A]) {
+pub(crate) fn exp_all<S: Isa, A: Real>(x: &mut [A]) {
     for x in x.chunks_exact_mut(LANES) {
         // SAFETY: there are as many.
         unsafe { store::<A, LANES>(exp::<S, A, LANES>(load::<A, LANES>(x.as_ptr())), x.as_mut_ptr()) };

@@ -27,19 +27,18 @@
 //! Reference for the shifted exponentials: P. Blanchard, D. Higham, N. Higham, *Accurately computing the log-sum-exp and
 //! softmax functions*, 2021.
 
-mod backward;
+pub(crate) mod backward;
 #[cfg(feature = "flex")]
 mod cpu;
 #[cfg(feature = "flex")]
-mod exp;
+pub(crate) mod exp;
 #[cfg(feature = "cube")]
 pub(crate) mod gpu;
 mod softmax;
 
-use crate::backend::check::{Check, Operand, device_can, device_has_exp, expect};
+use crate::backend::check::{device_can, device_has_exp, expect};
 #[cfg(feature = "flex")]
 use crate::backend::flex::{self, with_float};
-use crate::error::OpError;
 use crate::pattern::Pattern;
 #[cfg(feature = "flex")]
 use crate::pattern::with_rows;
@@ -400,51 +399,6 @@ where
     (sparse_logsumexp(a, Per::Column, include_zeros), sparse_logsumexp(a, Per::Row, include_zeros))
 }
 
-/// The number of its row, or of its column, for each entry: `u_i` (`u_j`) at each stored entry (i, j). The gradient of `u` is
-/// the sum of each row (column).
-///
-/// # Panics
-/// Where [`try_edge_gather`] returns an error.
-///
-/// ```
-/// use sparsegrad::prelude::*;
-///
-/// let pattern = Pattern::csr([0, 1, 3], [2, 0, 2], [2, 3])?;
-/// let u = Tensor::<1>::from_data([10.0f32, 20.0], &Device::flex());
-/// let edges = edge_gather(&pattern, Per::Row, u);
-/// assert_eq!(edges.values().to_data().try_to_vec::<f32>().unwrap(), [10.0, 20.0, 20.0]);
-/// # Ok::<(), PatternError>(())
-/// ```
-#[track_caller]
-pub fn edge_gather(pattern: &Pattern, per: Per, u: Tensor<1>) -> SparseTensor<2> {
-    expect(try_edge_gather(pattern, per, u))
-}
-
-/// [`edge_gather`], with operands that do not fit as an error.
-///
-/// # Errors
-/// If `u` has not one number for each row (for each column; one in all), or the device lacks the dtype.
-pub fn try_edge_gather(pattern: &Pattern, per: Per, u: Tensor<1>) -> Result<SparseTensor<2>, OpError> {
-    let op = "edge_gather";
-    let [m, n] = pattern.shape();
-    let wanted = match per {
-        Per::Row => m,
-        Per::Column => n,
-        Per::Matrix => 1,
-    };
-    let operand = Operand::from(&u);
-    let what = "pattern and vector must agree: a number for each row (column)";
-    Check { op }.shapes(u.dims()[0] == wanted, what, &operand.with_shape(&[m, n]), &operand)?;
-    Check { op }.dtype(&operand)?;
-    device_can(op, &u, pattern, &[("the vector", [1, wanted])])?;
-    let values = match per {
-        Per::Row => expand(pattern, u),
-        Per::Column => expand(&pattern.t(), u),
-        Per::Matrix => expand(pattern, expand(&pattern.rows_together(1), u)),
-    };
-    Ok(SparseTensor::from_checked(pattern.clone(), values))
-}
-
 /// The results of one reduction, item after item. `of` takes the number of positions of a row or column.
 #[track_caller]
 fn reduce<const D: usize>(
@@ -502,7 +456,8 @@ fn row_reduce(pattern: &Pattern, values: Tensor<1>, reduction: Reduction) -> Ten
     Tensor::from_dispatch(<Dispatch as ReduceOps>::row_reduce(pattern.clone(), values, reduction))
 }
 
-fn expand(pattern: &Pattern, rows: Tensor<1>) -> Tensor<1> {
+/// The number of its row for each entry.
+pub(crate) fn expand(pattern: &Pattern, rows: Tensor<1>) -> Tensor<1> {
     Tensor::from_dispatch(<Dispatch as ReduceOps>::row_expand(pattern.clone(), rows.into_dispatch()))
 }
 

@@ -6,6 +6,7 @@ mod empties;
 mod layout;
 mod products;
 mod reductions;
+mod segments;
 mod spgemm;
 mod structure;
 mod triangular;

@@ -3,8 +3,11 @@
 
 #[path = "../../../src/ops/dense/gpu/kernels.rs"]
 mod dense;
+#[path = "../../../src/ops/edge/gpu/kernels.rs"]
+mod edge;
 #[path = "../../../src/ops/gather/gpu/kernels.rs"]
 mod gather;
+mod graphs;
 #[path = "../../../src/backend/gpu/lanes.rs"]
 mod lanes;
 mod nvrtc;
@@ -12,6 +15,8 @@ mod nvrtc;
 mod reduce;
 #[path = "../../../src/ops/sddmm/gpu/kernels.rs"]
 mod sddmm;
+#[path = "../../../src/ops/segment/gpu/kernels.rs"]
+mod segment;
 #[path = "../../../src/ops/spgemm/gpu/kernels.rs"]
 mod spgemm;
 #[path = "../../../src/ops/spmm/gpu/kernels.rs"]
@@ -432,6 +437,7 @@ fn main() {
     for float in [FloatKind::F32, FloatKind::F64, FloatKind::F16, FloatKind::BF16] {
         for (index, map) in [(IntKind::I32, false), (IntKind::I32, true), (IntKind::I64, true)] {
             sources.add_all(float, index, map);
+            sources.add_graphs(float, index, map);
         }
     }
 

@@ -5,17 +5,9 @@
 //! step 1, pieces of rows have step 2.
 #![allow(clippy::collapsible_if, reason = "the outer one is decided when the kernel is made")]
 
+pub use crate::backend::gpu::lanes::RowBounds;
 use crate::backend::gpu::lanes::{Lanes, components_sum, lanes_sum, slot_of};
 use cubecl::prelude::*;
-
-/// How a kernel finds its rows.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct RowBounds {
-    /// 1 for offsets, 2 for pairs.
-    pub step: usize,
-    /// Leave out rows of more entries: their pieces are summed by other launches.
-    pub longest: Option<u32>,
-}
 
 /// Entries whose loads are issued together, to have several in flight.
 const BATCH: usize = 4;

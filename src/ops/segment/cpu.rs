@@ -1,0 +1,795 @@
+//! Segment reductions and softmaxes on the CPU: each row of the result has one owner, which walks the entries of its segment in
+//! order, columns in vectors. Long segments are cut into pieces of a fixed length, whose results are merged in their order.
+
+use super::Reducer;
+use crate::backend::dense::{Dense, Output};
+use crate::backend::scalar::{Accumulator, Scalar};
+use crate::backend::simd::{self, Isa, Kernel, for_each_chunk, load};
+use crate::ops::reduce::Softmax;
+use crate::ops::reduce::exp::{LANES, Real, exp_all};
+use crate::pattern::{Index, Rows};
+use rayon::prelude::*;
+use std::mem::MaybeUninit;
+use std::ops::Range;
+
+/// Entries of a piece, and of the longest segment that is not cut.
+const PIECE: usize = 4096;
+/// Entries of rows that are done together.
+const TOGETHER: usize = 2048;
+/// Exponentials that are made together.
+const BLOCK: usize = 1024;
+
+/// One row of results for each row of the pattern.
+///
+/// # Panics
+///
+/// If the features or the output have other rows or columns than the pattern and each other.
+pub(super) fn reduce<E, I: Index>(rows: &Rows<I>, x: Dense<'_, E>, reducer: Reducer, out: &mut [MaybeUninit<E>])
+where
+    E: Scalar<Acc: Real>,
+{
+    assert_eq!((x.rows(), Some(out.len())), (rows.n_slots, rows.n_rows().checked_mul(x.cols())), "rows and results");
+    let out = Output::new(out);
+    match reducer {
+        Reducer::Sum | Reducer::Mean => fold_rows(rows, &Sum { x, mean: reducer == Reducer::Mean, out }),
+        Reducer::Max | Reducer::Min => fold_rows(rows, &Extreme { x, sign: sign(reducer), to: To::Rows(out) }),
+    }
+}
+
+/// The gradient of the features from that of their largest or smallest: to the first of each column.
+///
+/// # Panics
+///
+/// If shapes are not those of the pattern and each other.
+pub(super) fn extreme_backward<E, I: Index>(
+    rows: &Rows<I>,
+    x: Dense<'_, E>,
+    grad: Dense<'_, E>,
+    reducer: Reducer,
+    out: &mut [MaybeUninit<E>],
+) where
+    E: Scalar<Acc: Real>,
+{
+    assert_eq!((x.rows(), grad.rows(), x.cols()), (rows.n_slots, rows.n_rows(), grad.cols()), "shapes");
+    let to = To::Entries { grad, out: entries(rows, x.cols(), out) };
+    fold_rows(rows, &Extreme { x, sign: sign(reducer), to });
+}
+
+/// The row of its segment for each entry, divided by the number of its entries if it's that of a `mean`.
+///
+/// # Panics
+///
+/// If shapes are not those of the pattern and each other.
+pub(super) fn expand<E: Scalar, I: Index>(rows: &Rows<I>, of_rows: Dense<'_, E>, mean: bool, out: &mut [MaybeUninit<E>])
+where
+    E::Acc: Real,
+{
+    assert_eq!(of_rows.rows(), rows.n_rows(), "rows");
+    let cols = of_rows.cols();
+    let out = entries(rows, cols, out);
+    for_each_chunk(rows, rows.n_entries() * cols, |range| {
+        let mut divided = Vec::with_capacity(cols);
+        for row in range {
+            let of_row = rows.range(row);
+            let mut from = of_rows.row(row);
+            if mean {
+                let count = E::Acc::of(of_row.len().max(1));
+                divided.clear();
+                divided.extend(from.iter().map(|x| E::narrow(x.widen() / count)));
+                from = &divided;
+            }
+            for entry in of_row {
+                // SAFETY: slots are below their number, and each is one entry's.
+                unsafe { from.as_ptr().copy_to_nonoverlapping(out.at(rows.slot(entry) * cols), cols) };
+            }
+        }
+    });
+}
+
+/// The softmax of each column over the entries of each row, or its logarithm.
+///
+/// # Panics
+///
+/// If shapes are not those of the pattern and each other.
+pub(super) fn softmax<E, I: Index>(rows: &Rows<I>, x: Dense<'_, E>, how: Softmax, out: &mut [MaybeUninit<E>])
+where
+    E: Scalar<Acc: Real>,
+{
+    assert_eq!(x.rows(), rows.n_slots, "rows");
+    let out = entries(rows, x.cols(), out);
+    fold_rows(rows, &Exps { x, log: how.log, out });
+}
+
+/// The gradient of the features from their softmax, `y`, and its gradient.
+///
+/// # Panics
+///
+/// If shapes are not those of the pattern and each other.
+pub(super) fn softmax_backward<E, I: Index>(
+    rows: &Rows<I>,
+    y: Dense<'_, E>,
+    grad: Dense<'_, E>,
+    how: Softmax,
+    out: &mut [MaybeUninit<E>],
+) where
+    E: Scalar<Acc: Real>,
+{
+    assert_eq!((y.rows(), grad.rows(), y.cols()), (rows.n_slots, rows.n_slots, grad.cols()), "shapes");
+    let out = entries(rows, y.cols(), out);
+    fold_rows(rows, &ExpsBackward { y, grad, log: how.log, out });
+}
+
+/// What elements are multiplied with, so that the largest is the one.
+fn sign<A: Real>(reducer: Reducer) -> A {
+    if reducer == Reducer::Min { -A::ONE } else { A::ONE }
+}
+
+/// An output with a row for each slot; zeros where there are slots that no entry has.
+///
+/// # Panics
+///
+/// If it has another size.
+pub(crate) fn entries<'a, E: Scalar, I: Index>(
+    rows: &Rows<I>,
+    cols: usize,
+    out: &'a mut [MaybeUninit<E>],
+) -> Output<'a, E> {
+    assert_eq!(Some(out.len()), rows.n_slots.checked_mul(cols), "elements of the output");
+    if rows.n_slots > rows.n_entries() {
+        out.fill(MaybeUninit::new(E::zeroed()));
+    }
+    Output::new(out)
+}
+
+/// What is worked out over the entries of a segment, given by their slots: a state of some numbers a column, by which pieces of
+/// a segment can be merged, and what follows from that of the whole.
+trait Fold: Sync {
+    /// What is computed in.
+    type Acc: Real;
+    /// Numbers of a column.
+    const STATE: usize;
+    /// Multiplications that an element is worth.
+    const WORK: usize;
+
+    fn columns(&self) -> usize;
+
+    /// Elements of memory that is given to work in.
+    fn scratch(&self) -> usize {
+        self.columns()
+    }
+
+    /// Overwrites the state with that of some entries.
+    ///
+    /// # Safety
+    ///
+    /// There are such slots.
+    unsafe fn fold<S: Isa>(&self, slots: &[usize], state: &mut [Self::Acc], scratch: &mut [Self::Acc]);
+
+    /// Adds the state of the next piece.
+    fn merge(&self, state: &mut [Self::Acc], piece: &[Self::Acc]);
+
+    /// Writes the results of a row of `length` entries.
+    ///
+    /// # Safety
+    ///
+    /// There is such a row.
+    unsafe fn write_row(&self, _row: usize, _length: usize, _state: &[Self::Acc]) {}
+
+    /// Writes the results of entries: of a whole row right after it was folded with the same scratch, or of one of several
+    /// pieces, of which the `earlier` ones had these states.
+    ///
+    /// # Safety
+    ///
+    /// There are such slots and such a row.
+    #[inline(always)]
+    unsafe fn write_entries<S: Isa>(
+        &self,
+        _row: usize,
+        _slots: &[usize],
+        _state: &[Self::Acc],
+        _earlier: &[Self::Acc],
+        _scratch: &mut [Self::Acc],
+    ) {
+    }
+}
+
+/// Folds every row.
+fn fold_rows<I: Index, F: Fold>(rows: &Rows<I>, fold: &F) {
+    let columns = fold.columns();
+    if columns == 0 {
+        return;
+    }
+    for_each_chunk(rows, F::WORK * rows.n_entries() * columns, |range| {
+        let (mut bounds, mut slots) = (vec![0], Vec::new());
+        for row in range.clone() {
+            let entries = rows.range(row);
+            let is_cut = entries.len() > PIECE;
+            if !is_cut {
+                slots.extend(entries.map(|entry| rows.slot(entry)));
+                bounds.push(slots.len());
+            }
+            if is_cut || slots.len() >= TOGETHER || row + 1 == range.end {
+                let first = row + usize::from(!is_cut) + 1 - bounds.len();
+                simd::run(Run { fold, slots: &slots, task: Task::Rows { first, bounds: &bounds } });
+                bounds.truncate(1);
+                slots.clear();
+            }
+        }
+    });
+    if rows.n_entries() > PIECE {
+        fold_long_rows(rows, fold, F::STATE * columns);
+    }
+}
+
+/// A piece of a long row: which one of these, and its entries.
+type Piece = (usize, Range<usize>);
+
+/// Folds the rows that are cut, `size` numbers a state.
+fn fold_long_rows<I: Index, F: Fold>(rows: &Rows<I>, fold: &F, size: usize) {
+    // A long row: which it is, and its pieces.
+    let (mut pieces, mut long) = (Vec::<Piece>::new(), Vec::new());
+    for row in 0..rows.n_rows() {
+        let range = rows.range(row);
+        if range.len() > PIECE {
+            let first = pieces.len();
+            let starts = range.clone().step_by(PIECE);
+            pieces.extend(starts.map(|start| (long.len(), start..range.end.min(start + PIECE))));
+            long.push((row, first..pieces.len()));
+        }
+    }
+    let run = |(_, entries): &Piece, task: Task<'_, F::Acc>| {
+        let slots: Vec<usize> = entries.clone().map(|entry| rows.slot(entry)).collect();
+        simd::run(Run { fold, slots: &slots, task });
+    };
+    let mut states = vec![F::Acc::ZERO; pieces.len() * size];
+    let fold_piece = |(state, piece): (&mut [F::Acc], &Piece)| run(piece, Task::Fold { state });
+    let serial = rayon::current_num_threads() == 1;
+    if serial {
+        states.chunks_mut(size).zip(&pieces).for_each(fold_piece);
+    } else {
+        states.par_chunks_mut(size).zip(&pieces).for_each(fold_piece);
+    }
+    let mut totals = Vec::with_capacity(long.len() * size);
+    for (row, of_row) in &long {
+        let mut parts = states[of_row.start * size..of_row.end * size].chunks(size);
+        let mut total = parts.next().expect("long rows have pieces").to_vec();
+        parts.for_each(|part| fold.merge(&mut total, part));
+        // SAFETY: a row of the pattern.
+        unsafe { fold.write_row(*row, rows.range(*row).len(), &total) };
+        totals.extend(total);
+    }
+    let write_piece = |(at, piece): (usize, &Piece)| {
+        let (row, of_row) = &long[piece.0];
+        let state = &totals[piece.0 * size..][..size];
+        let earlier = &states[of_row.start * size..at * size];
+        run(piece, Task::Write { row: *row, state, earlier });
+    };
+    if serial {
+        pieces.iter().enumerate().for_each(write_piece);
+    } else {
+        pieces.par_iter().enumerate().for_each(write_piece);
+    }
+}
+
+/// What is done with a fold.
+enum Task<'a, A> {
+    /// All of it, on rows from `first` on, whose slots have these bounds.
+    Rows { first: usize, bounds: &'a [usize] },
+    /// The state of a piece.
+    Fold { state: &'a mut [A] },
+    /// The results of the entries of a piece.
+    Write { row: usize, state: &'a [A], earlier: &'a [A] },
+}
+
+/// One kernel for all tasks, lest each is compiled with a copy of the fold.
+struct Run<'a, F: Fold> {
+    fold: &'a F,
+    slots: &'a [usize],
+    task: Task<'a, F::Acc>,
+}
+
+impl<F: Fold> Kernel for Run<'_, F> {
+    #[inline(always)]
+    fn run<S: Isa>(self) {
+        let Self { fold, slots, mut task } = self;
+        let whole = [0, slots.len()];
+        let (first, bounds) = match &task {
+            Task::Rows { first, bounds } => (*first, *bounds),
+            Task::Write { row, .. } => (*row, &whole[..]),
+            Task::Fold { .. } => (0, &whole[..]),
+        };
+        let mut state = vec![F::Acc::ZERO; F::STATE * fold.columns()];
+        let mut scratch = vec![F::Acc::ZERO; fold.scratch()];
+        for (row, bounds) in (first..).zip(bounds.windows(2)) {
+            let slots = &slots[bounds[0]..bounds[1]];
+            // SAFETY: rows of the pattern and their slots.
+            unsafe {
+                match &task {
+                    Task::Write { state: given, .. } => state.copy_from_slice(given),
+                    _ => fold.fold::<S>(slots, &mut state, &mut scratch),
+                }
+                let earlier = match &mut task {
+                    Task::Rows { .. } => {
+                        fold.write_row(row, slots.len(), &state);
+                        &[]
+                    }
+                    Task::Fold { state: to } => return to.copy_from_slice(&state),
+                    Task::Write { earlier, .. } => *earlier,
+                };
+                fold.write_entries::<S>(row, slots, &state, earlier, &mut scratch);
+            }
+        }
+    }
+}
+
+/// Elements of entries that are accumulated.
+trait Source: Copy {
+    type Acc: Real;
+
+    /// Elements of a row from a column on.
+    ///
+    /// # Safety
+    ///
+    /// There is such a row, and it has so many.
+    unsafe fn load<const N: usize>(&self, row: usize, column: usize) -> [Self::Acc; N];
+}
+
+impl<E: Scalar<Acc: Real>> Source for Dense<'_, E> {
+    type Acc = E::Acc;
+
+    #[inline(always)]
+    unsafe fn load<const N: usize>(&self, row: usize, column: usize) -> [E::Acc; N] {
+        // SAFETY: the caller's promise.
+        unsafe { load::<E, N>(self.row_ptr(row).add(column)) }
+    }
+}
+
+/// The elements times a number.
+#[derive(Clone, Copy)]
+struct Scaled<T: Source>(T, T::Acc);
+
+impl<T: Source> Source for Scaled<T> {
+    type Acc = T::Acc;
+
+    #[inline(always)]
+    unsafe fn load<const N: usize>(&self, row: usize, column: usize) -> [T::Acc; N] {
+        // SAFETY: the caller's promise.
+        let mut x = unsafe { self.0.load::<N>(row, column) };
+        for lane in 0..N {
+            x[lane] = x[lane] * self.1;
+        }
+        x
+    }
+}
+
+/// The products of the elements of two.
+#[derive(Clone, Copy)]
+struct Product<T>(T, T);
+
+impl<T: Source> Source for Product<T> {
+    type Acc = T::Acc;
+
+    #[inline(always)]
+    unsafe fn load<const N: usize>(&self, row: usize, column: usize) -> [T::Acc; N] {
+        // SAFETY: the caller's promise.
+        let (mut x, y) = unsafe { (self.0.load::<N>(row, column), self.1.load::<N>(row, column)) };
+        for lane in 0..N {
+            x[lane] = x[lane] * y[lane];
+        }
+        x
+    }
+}
+
+/// How elements are accumulated.
+trait Step {
+    fn start<A: Real>() -> A;
+    fn step<S: Isa, A: Real, const N: usize>(sums: [A; N], x: [A; N]) -> [A; N];
+}
+
+struct Add;
+
+impl Step for Add {
+    #[inline(always)]
+    fn start<A: Real>() -> A {
+        A::ZERO
+    }
+
+    #[inline(always)]
+    fn step<S: Isa, A: Real, const N: usize>(sums: [A; N], x: [A; N]) -> [A; N] {
+        S::add(sums, x)
+    }
+}
+
+/// The largest. A NaN is the largest, or, if it is left out, the smallest.
+struct Largest<const NAN: bool>;
+
+impl<const NAN: bool> Step for Largest<NAN> {
+    #[inline(always)]
+    fn start<A: Real>() -> A {
+        -A::INFINITY
+    }
+
+    #[inline(always)]
+    fn step<S: Isa, A: Real, const N: usize>(sums: [A; N], x: [A; N]) -> [A; N] {
+        let mut largest = sums;
+        for lane in 0..N {
+            largest[lane] = larger::<A, NAN>(sums[lane], x[lane]);
+        }
+        largest
+    }
+}
+
+#[inline(always)]
+fn larger<A: Real, const NAN: bool>(largest: A, x: A) -> A {
+    if x > largest || (NAN && is_nan(x)) { x } else { largest }
+}
+
+#[inline(always)]
+fn is_nan<A: Real>(x: A) -> bool {
+    x.partial_cmp(&x).is_none()
+}
+
+/// Accumulates the columns of entries, in their order, into `to`.
+///
+/// # Safety
+///
+/// There are such slots, and as many columns.
+#[inline(always)]
+unsafe fn accumulate<P: Step, S: Isa, T: Source>(slots: &[usize], source: T, to: &mut [T::Acc]) {
+    let columns = to.len();
+    let mut first = 0;
+    macro_rules! tile {
+        ($n:literal x $v:literal) => {{
+            // The last of the vectors may repeat some columns, to the same bits.
+            first = first.min(columns - $n * $v);
+            let mut sums = [[P::start::<T::Acc>(); $n]; $v];
+            for &slot in slots {
+                for v in 0..$v {
+                    // SAFETY: the caller's promise.
+                    let x = unsafe { source.load::<$n>(slot, first + $n * v) };
+                    sums[v] = P::step::<S, T::Acc, $n>(sums[v], x);
+                }
+            }
+            to[first..first + $n * $v].copy_from_slice(sums.as_flattened());
+            first += $n * $v;
+        }};
+    }
+    while first < columns {
+        if first + 64 <= columns {
+            tile!(16 x 4);
+        } else if columns >= 16 {
+            tile!(16 x 1);
+        } else if columns >= 4 {
+            tile!(4 x 1);
+        } else {
+            tile!(1 x 1);
+        }
+    }
+}
+
+/// The sum or the mean.
+struct Sum<'a, E> {
+    x: Dense<'a, E>,
+    mean: bool,
+    out: Output<'a, E>,
+}
+
+impl<E: Scalar<Acc: Real>> Fold for Sum<'_, E> {
+    type Acc = E::Acc;
+    const STATE: usize = 1;
+    const WORK: usize = 1;
+
+    fn columns(&self) -> usize {
+        self.x.cols()
+    }
+
+    #[inline(always)]
+    unsafe fn fold<S: Isa>(&self, slots: &[usize], state: &mut [E::Acc], _: &mut [E::Acc]) {
+        // SAFETY: the caller's promise.
+        unsafe { accumulate::<Add, S, _>(slots, self.x, state) };
+    }
+
+    fn merge(&self, state: &mut [E::Acc], piece: &[E::Acc]) {
+        state.iter_mut().zip(piece).for_each(|(sum, &part)| *sum = *sum + part);
+    }
+
+    #[inline(always)]
+    unsafe fn write_row(&self, row: usize, length: usize, state: &[E::Acc]) {
+        let count = E::Acc::of(length.max(1));
+        for (column, &sum) in state.iter().enumerate() {
+            let x = if self.mean { sum / count } else { sum };
+            // SAFETY: the caller's promise, and a column of the output.
+            unsafe { self.out.at(row * state.len() + column).write(E::narrow(x)) };
+        }
+    }
+}
+
+/// Where what is known of extremes goes.
+enum To<'a, E> {
+    /// They themselves.
+    Rows(Output<'a, E>),
+    /// Their gradient, to the first entry that has one.
+    Entries { grad: Dense<'a, E>, out: Output<'a, E> },
+}
+
+/// The largest, after a change of sign. A NaN is the one.
+struct Extreme<'a, E: Scalar> {
+    x: Dense<'a, E>,
+    sign: E::Acc,
+    to: To<'a, E>,
+}
+
+/// Whether an element is the extreme.
+#[inline(always)]
+fn is_extreme<A: Real>(x: A, extreme: A) -> bool {
+    x == extreme || (is_nan(x) && is_nan(extreme))
+}
+
+impl<E: Scalar<Acc: Real>> Fold for Extreme<'_, E> {
+    type Acc = E::Acc;
+    const STATE: usize = 1;
+    const WORK: usize = 2;
+
+    fn columns(&self) -> usize {
+        self.x.cols()
+    }
+
+    #[inline(always)]
+    unsafe fn fold<S: Isa>(&self, slots: &[usize], state: &mut [E::Acc], _: &mut [E::Acc]) {
+        // SAFETY: the caller's promise.
+        unsafe { accumulate::<Largest<true>, S, _>(slots, Scaled(self.x, self.sign), state) };
+    }
+
+    fn merge(&self, state: &mut [E::Acc], piece: &[E::Acc]) {
+        state.iter_mut().zip(piece).for_each(|(largest, &x)| *largest = larger::<_, true>(*largest, x));
+    }
+
+    #[inline(always)]
+    unsafe fn write_row(&self, row: usize, length: usize, state: &[E::Acc]) {
+        let To::Rows(out) = self.to else {
+            return;
+        };
+        for (column, &largest) in state.iter().enumerate() {
+            let x = if length == 0 { E::Acc::ZERO } else { largest * self.sign };
+            // SAFETY: the caller's promise, and a column of the output.
+            unsafe { out.at(row * state.len() + column).write(E::narrow(x)) };
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn write_entries<S: Isa>(
+        &self,
+        row: usize,
+        slots: &[usize],
+        state: &[E::Acc],
+        earlier: &[E::Acc],
+        found: &mut [E::Acc],
+    ) {
+        let To::Entries { grad, out } = &self.to else {
+            return;
+        };
+        let (columns, zero, one) = (state.len(), E::Acc::ZERO, E::Acc::ONE);
+        found.fill(zero);
+        for piece in earlier.chunks(columns) {
+            for ((found, &x), &extreme) in found.iter_mut().zip(piece).zip(state) {
+                *found = if is_extreme(x, extreme) { one } else { *found };
+            }
+        }
+        let grad = grad.row(row);
+        for &slot in slots {
+            let x = self.x.row(slot);
+            for column in 0..columns {
+                let first = is_extreme(x[column].widen() * self.sign, state[column]) && found[column] == zero;
+                found[column] = if first { one } else { found[column] };
+                let grad = if first { grad[column] } else { E::zeroed() };
+                // SAFETY: an element of the output.
+                unsafe { out.at(slot * columns + column).write(grad) };
+            }
+        }
+    }
+}
+
+/// How many entries of so many columns a block of exponentials takes.
+#[inline(always)]
+fn entries_of_a_block(columns: usize) -> usize {
+    (BLOCK / columns).max(1)
+}
+
+/// Elements of memory for a block of exponentials.
+fn block(columns: usize) -> usize {
+    (entries_of_a_block(columns) * columns).next_multiple_of(LANES)
+}
+
+/// What is taken from elements before the exponential, given the largest of them, so that none overflows.
+#[inline(always)]
+fn shift<A: Real>(largest: A) -> A {
+    if largest == -A::INFINITY { A::ZERO } else { largest }
+}
+
+/// The softmax. Its state is the largest of each column, then the sums of exponentials.
+struct Exps<'a, E> {
+    x: Dense<'a, E>,
+    log: bool,
+    out: Output<'a, E>,
+}
+
+impl<E: Scalar<Acc: Real>> Exps<'_, E> {
+    /// The exponentials of entries of a block, shifted by the largest.
+    #[inline(always)]
+    fn exps<S: Isa>(&self, slots: &[usize], largest: &[E::Acc], exps: &mut [E::Acc]) {
+        let columns = largest.len();
+        for (&slot, exps) in slots.iter().zip(exps.chunks_exact_mut(columns)) {
+            for ((exp, x), &largest) in exps.iter_mut().zip(self.x.row(slot)).zip(largest) {
+                *exp = x.widen() - shift(largest);
+            }
+        }
+        let filled = slots.len() * columns;
+        let whole = filled.next_multiple_of(LANES);
+        exps[filled..whole].fill(E::Acc::ZERO);
+        exp_all::<S, E::Acc>(&mut exps[..whole]);
+    }
+}
+
+impl<E: Scalar<Acc: Real>> Fold for Exps<'_, E> {
+    type Acc = E::Acc;
+    const STATE: usize = 2;
+    const WORK: usize = 8;
+
+    fn columns(&self) -> usize {
+        self.x.cols()
+    }
+
+    /// A block, then a number a column.
+    fn scratch(&self) -> usize {
+        block(self.columns()) + self.columns()
+    }
+
+    #[inline(always)]
+    unsafe fn fold<S: Isa>(&self, slots: &[usize], state: &mut [E::Acc], scratch: &mut [E::Acc]) {
+        let (largest, sums) = state.split_at_mut(state.len() / 2);
+        // SAFETY: the caller's promise.
+        unsafe { accumulate::<Largest<false>, S, _>(slots, self.x, largest) };
+        sums.fill(E::Acc::ZERO);
+        let columns = sums.len();
+        for block in slots.chunks(entries_of_a_block(columns)) {
+            self.exps::<S>(block, largest, scratch);
+            for exps in scratch[..block.len() * columns].chunks_exact(columns) {
+                sums.iter_mut().zip(exps).for_each(|(sum, &exp)| *sum = *sum + exp);
+            }
+        }
+    }
+
+    fn merge(&self, state: &mut [E::Acc], piece: &[E::Acc]) {
+        let (largest, sums) = state.split_at_mut(state.len() / 2);
+        let (other, parts) = piece.split_at(piece.len() / 2);
+        for column in 0..sums.len() {
+            let all = larger::<_, false>(largest[column], other[column]);
+            // Of equal ones nothing is to be scaled: the difference of infinities is no number.
+            let scaled = |largest: E::Acc, sum: E::Acc| if largest == all { sum } else { sum * (largest - all).exp() };
+            sums[column] = scaled(largest[column], sums[column]) + scaled(other[column], parts[column]);
+            largest[column] = all;
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn write_entries<S: Isa>(
+        &self,
+        _: usize,
+        slots: &[usize],
+        state: &[E::Acc],
+        earlier: &[E::Acc],
+        scratch: &mut [E::Acc],
+    ) {
+        let (largest, sums) = state.split_at(state.len() / 2);
+        let columns = sums.len();
+        let (exps, factors) = scratch.split_at_mut(block(columns));
+        for (factor, &sum) in factors.iter_mut().zip(sums) {
+            // Where all are -inf nothing has a weight, and the logarithm stays so.
+            *factor = match (sum == E::Acc::ZERO, self.log) {
+                (true, _) => E::Acc::ZERO,
+                (false, true) => sum.ln(),
+                (false, false) => E::Acc::ONE / sum,
+            };
+        }
+        let step = entries_of_a_block(columns);
+        // A row of one block was folded just now: its exponentials are still there.
+        let kept = earlier.is_empty() && slots.len() <= step;
+        for block in slots.chunks(step) {
+            if !kept && !self.log {
+                self.exps::<S>(block, largest, exps);
+            }
+            for (&slot, exps) in block.iter().zip(exps.chunks_exact(columns)) {
+                let x = self.x.row(slot);
+                for column in 0..columns {
+                    let y = match self.log {
+                        true => (x[column].widen() - shift(largest[column])) - factors[column],
+                        false => exps[column] * factors[column],
+                    };
+                    // SAFETY: an element of the output.
+                    unsafe { self.out.at(slot * columns + column).write(E::narrow(y)) };
+                }
+            }
+        }
+    }
+}
+
+/// The gradient of softmax, given its result `y`. Its state is the sum of the gradients, weighted by the softmax unless it's
+/// that of the logarithm, then the largest of `y`.
+struct ExpsBackward<'a, E> {
+    y: Dense<'a, E>,
+    grad: Dense<'a, E>,
+    log: bool,
+    out: Output<'a, E>,
+}
+
+impl<E: Scalar<Acc: Real>> Fold for ExpsBackward<'_, E> {
+    type Acc = E::Acc;
+    const STATE: usize = 2;
+    const WORK: usize = 4;
+
+    fn columns(&self) -> usize {
+        self.y.cols()
+    }
+
+    fn scratch(&self) -> usize {
+        self.columns().next_multiple_of(LANES)
+    }
+
+    #[inline(always)]
+    unsafe fn fold<S: Isa>(&self, slots: &[usize], state: &mut [E::Acc], _: &mut [E::Acc]) {
+        let (sums, largest) = state.split_at_mut(state.len() / 2);
+        // SAFETY: the caller's promise.
+        unsafe {
+            if self.log {
+                accumulate::<Add, S, _>(slots, self.grad, sums);
+            } else {
+                accumulate::<Add, S, _>(slots, Product(self.y, self.grad), sums);
+            }
+        }
+        largest.fill(-E::Acc::INFINITY);
+        if self.log {
+            for &slot in slots {
+                let of_entry = largest.iter_mut().zip(self.y.row(slot));
+                of_entry.for_each(|(largest, y)| *largest = larger::<_, true>(*largest, y.widen()));
+            }
+        }
+    }
+
+    fn merge(&self, state: &mut [E::Acc], piece: &[E::Acc]) {
+        let (sums, largest) = state.split_at_mut(state.len() / 2);
+        let (parts, other) = piece.split_at(piece.len() / 2);
+        sums.iter_mut().zip(parts).for_each(|(sum, &part)| *sum = *sum + part);
+        largest.iter_mut().zip(other).for_each(|(largest, &y)| *largest = larger::<_, true>(*largest, y));
+    }
+
+    #[inline(always)]
+    unsafe fn write_entries<S: Isa>(
+        &self,
+        _: usize,
+        slots: &[usize],
+        state: &[E::Acc],
+        _: &[E::Acc],
+        weights: &mut [E::Acc],
+    ) {
+        let (sums, largest) = state.split_at(state.len() / 2);
+        let columns = sums.len();
+        for &slot in slots {
+            weights.iter_mut().zip(self.y.row(slot)).for_each(|(weight, y)| *weight = y.widen());
+            if self.log {
+                weights[columns..].fill(E::Acc::ZERO);
+                exp_all::<S, E::Acc>(weights);
+            }
+            let grad = self.grad.row(slot);
+            for column in 0..columns {
+                let (grad, weight) = (grad[column].widen(), weights[column]);
+                let x = match self.log {
+                    false => weight * (grad - sums[column]),
+                    true if largest[column] == -E::Acc::INFINITY => E::Acc::ZERO,
+                    true => grad - weight * sums[column],
+                };
+                // SAFETY: an element of the output.
+                unsafe { self.out.at(slot * columns + column).write(E::narrow(x)) };
+            }
+        }
+    }
+}
