@@ -67,7 +67,7 @@ pub use format::TensorFormat;
 pub use ops::add::{csr_add, sparse_add, sparse_mul, try_csr_add, try_sparse_add, try_sparse_mul};
 pub use ops::reduce::{Norm, Per, Reduce, edge_gather, sparse_bidir_logsumexp, sparse_logsumexp, try_edge_gather};
 pub use ops::sddmm::{SampledProduct, sddmm, sddmm_with, try_sddmm, try_sddmm_with};
-pub use ops::spgemm::{SpgemmPlan, spgemm, try_spgemm};
+pub use ops::spgemm::{SparseProduct, SpgemmPlan, spgemm, try_spgemm};
 pub use ops::spmm::{SparseMatmul, sparse_mm, try_sparse_mm};
 pub use ops::trisolve::{Triangular, TriangularSolve, sparse_triangular_solve};
 pub use pattern::Pattern;
