@@ -77,7 +77,7 @@ pub use ops::segment::{
     Reducer, segment_expand, segment_log_softmax, segment_max, segment_mean, segment_min, segment_reduce, segment_softmax,
     segment_sum, try_segment_expand, try_segment_log_softmax, try_segment_reduce, try_segment_softmax,
 };
-pub use ops::spgemm::{SpgemmPlan, spgemm, try_spgemm};
+pub use ops::spgemm::{SparseProduct, SpgemmPlan, spgemm, try_spgemm};
 pub use ops::spmm::{SparseMatmul, sparse_mm, try_sparse_mm};
 pub use ops::structure::{Permutation, kron, try_kron};
 pub use ops::trisolve::{Triangular, TriangularSolve, sparse_triangular_solve};

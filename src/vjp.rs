@@ -4,12 +4,15 @@
 //! their derivatives can be offered as what they are, more of the same primitives: write a loss with [`spmm`](spmm()) or
 //! [`sddmm`](sddmm()) from this module and call `backward` on it, for Hessian-vector products, meta-learning or influence functions.
 //!
+//! Sums and means are linear: the gradient of a sum is [`edge_gather`](crate::edge_gather), which is differentiable as it is.
+//!
 //! [`backward`](backward()) starts a backward pass from a given gradient, where Burn only starts from ones.
 
 use crate::backend::SparseOps;
 use crate::backend::autodiff::linear;
 use crate::backend::check::{Check, Operand, expect};
 use crate::error::TriangularError;
+use crate::ops::reduce::{self, Norm, Per, Reduce, Reduction, Softmax};
 use crate::ops::trisolve::{self, Triangular};
 use crate::ops::{edge as edge_op, sddmm as sddmm_op, segment as segment_op, spgemm as spgemm_op, spmm as spmm_op};
 use crate::pattern::Pattern;
@@ -159,6 +162,103 @@ pub fn edge_dot(pattern: &Pattern, x: Tensor<3>, y: Tensor<3>, grad: Tensor<2>) 
 #[track_caller]
 pub fn edge_mm(pattern: &Pattern, weights: Tensor<2>, y: Tensor<3>, grad: Tensor<3>) -> (Tensor<2>, Tensor<3>) {
     (edge_op::edge_dot(pattern, grad.clone(), y), edge_op::edge_mm(&pattern.t(), weights, grad))
+}
+
+macro_rules! reductions {
+    ($($(#[$doc:meta])* $name:ident $(, $norm:ident)?: $of:expr;)*) => {
+        $($(#[$doc])*
+        ///
+        /// Duplicates are summed before the reduction, and each gets the gradient of its sum.
+        ///
+        /// # Panics
+        /// If `grad` has not the shape of the reduction's result, dtypes or devices differ, or the device lacks the dtype.
+        #[track_caller]
+        pub fn $name<const D: usize>(
+            a: &SparseTensor<D>,
+            per: Per,
+            $($norm: Norm,)?
+            grad: <SparseTensor<D> as Reduce>::Output,
+        ) -> SparseTensor<D>
+        where
+            SparseTensor<D>: Reduce,
+        {
+            expect(reduce::gradient(concat!("vjp::", stringify!($name)), a, per, grad, $of))
+        })*
+    };
+}
+reductions! {
+    /// The gradient of [`SparseTensor::max`] from that of its result: at the entries that are chosen, `grad`. Differentiable in
+    /// `grad`; the derivative by `a` is 0.
+    max: |n| Reduction::Max { positions: Some(n) };
+    /// The gradient of [`SparseTensor::max_stored`], as [`max`].
+    max_stored: |_| Reduction::Max { positions: None };
+    /// The gradient of [`SparseTensor::min`], as [`max`].
+    min: |n| Reduction::Min { positions: Some(n) };
+    /// The gradient of [`SparseTensor::min_stored`], as [`max`].
+    min_stored: |_| Reduction::Min { positions: None };
+    /// The gradient of [`SparseTensor::norm`] from that of its result, `grad`: of the Euclidean length f, `x_e / f` times it.
+    /// Differentiable in `grad` and `a`, at 0 with derivative 0 (the others have none by `a`: it is 0).
+    ///
+    /// ```
+    /// use sparsegrad::{prelude::*, vjp};
+    ///
+    /// // The Hessian of the length of (3, 4), times (1, 0): what is across, over 5.
+    /// let device = Device::flex().autodiff();
+    /// let a = SparseTensor::from_triplets(&[0, 0], &[0, 1], &[3.0f64, 4.0], [1, 2], &device)?.require_grad();
+    /// let ones = Tensor::<1>::from_data([1.0f64], (&device, DType::F64));
+    /// let gradient = vjp::norm(&a, Per::Row, Norm::L2, ones);
+    /// let grads = gradient.values().clone().slice([0..1]).sum().backward();
+    /// let hessian = a.grad(&grads).unwrap().values().to_data().try_to_vec::<f64>().unwrap();
+    /// assert!((hessian[0] - 0.128).abs() < 1e-15 && (hessian[1] + 0.096).abs() < 1e-15);
+    /// # Ok::<(), TensorError>(())
+    /// ```
+    norm, norm: |_| Reduction::Norm(norm);
+    /// The gradient of [`SparseTensor::logsumexp`] from that of its result, `grad`: `exp(x_e - result)` times it. Differentiable in
+    /// `grad` and `a`.
+    ///
+    /// ```
+    /// use sparsegrad::{prelude::*, vjp};
+    ///
+    /// let device = Device::flex().autodiff();
+    /// let a = SparseTensor::from_triplets(&[0, 0], &[0, 1], &[1.0f64, 1.0], [1, 2], &device)?.require_grad();
+    /// let ones = Tensor::<1>::from_data([1.0f64], (&device, DType::F64));
+    /// let gradient = vjp::logsumexp(&a, Per::Row, ones); // the weights, 1/2 and 1/2
+    /// let grads = gradient.values().clone().slice([0..1]).sum().backward();
+    /// let hessian = a.grad(&grads).unwrap().values().to_data().try_to_vec::<f64>().unwrap();
+    /// assert!((hessian[0] - 0.25).abs() < 1e-15 && (hessian[1] + 0.25).abs() < 1e-15);
+    /// # Ok::<(), TensorError>(())
+    /// ```
+    logsumexp: |n| Reduction::LogSumExp { positions: Some(n) };
+    /// The gradient of [`SparseTensor::logsumexp_stored`], as [`logsumexp`].
+    logsumexp_stored: |_| Reduction::LogSumExp { positions: None };
+}
+
+macro_rules! softmaxes {
+    ($($(#[$doc:meta])* $name:ident: $per:expr, $log:expr;)*) => {
+        $($(#[$doc])*
+        ///
+        /// Differentiable in `grad` and `a`.
+        ///
+        /// # Panics
+        /// If `grad` has another pattern than `a`, dtypes or devices differ, or the device lacks the dtype.
+        #[track_caller]
+        pub fn $name<const D: usize>(a: &SparseTensor<D>, grad: &SparseTensor<D>) -> SparseTensor<D> {
+            let name = concat!("vjp::", stringify!($name));
+            expect(reduce::softmax_gradient(name, a, grad, $per, Softmax { log: $log }))
+        })*
+    };
+}
+softmaxes! {
+    /// The gradient of [`SparseTensor::row_softmax`] from that of its result: `w_e (grad_e - sum of w grad over the row)` with
+    /// the weights w.
+    row_softmax: Per::Row, false;
+    /// The gradient of [`SparseTensor::column_softmax`], as [`row_softmax`].
+    column_softmax: Per::Column, false;
+    /// The gradient of [`SparseTensor::row_log_softmax`] from that of its result: `grad_e - w_e (sum of grad over the row)` with
+    /// the weights w of the softmax.
+    row_log_softmax: Per::Row, true;
+    /// The gradient of [`SparseTensor::column_log_softmax`], as [`row_log_softmax`].
+    column_log_softmax: Per::Column, true;
 }
 
 /// The primitive under [`backward`](backward()), on backend tensors.

@@ -3,6 +3,7 @@
 use super::alloc;
 use super::dense::Dense;
 use super::scalar::Scalar;
+use burn::backend::TensorMetadata;
 use burn::backend::flex::{FlexTensor, Layout};
 use burn::tensor::{Bytes, Element, Shape};
 use std::mem::MaybeUninit;
@@ -59,6 +60,26 @@ pub(crate) fn matrix<E: Scalar + Element>(tensor: &mut FlexTensor) -> Dense<'_, 
     let start = layout.start_offset();
     let elements = &tensor.storage::<E>()[start..];
     Dense::new(elements, rows, cols, row_stride)
+}
+
+/// A contiguous tensor that nothing else holds: this one, or a copy.
+pub(crate) fn owned<E: Scalar + Element>(tensor: FlexTensor) -> FlexTensor {
+    let elements = tensor.shape().num_elements();
+    if tensor.is_unique() && tensor.is_contiguous() && tensor.storage::<E>().len() == elements {
+        return tensor;
+    }
+    let shape = tensor.shape();
+    let copied = match tensor.as_slice::<E>() {
+        Some(elements) => elements.to_vec(),
+        // A copy in the order of the elements.
+        None => return tensor.to_contiguous(),
+    };
+    self::tensor(copied, shape)
+}
+
+/// The elements of a tensor that is [`owned`].
+pub(crate) fn elements_mut<E: Scalar + Element>(tensor: &mut FlexTensor) -> &mut [E] {
+    tensor.try_storage_mut().expect("nothing else holds it")
 }
 
 /// A new tensor that `fill` writes completely.

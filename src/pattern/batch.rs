@@ -6,7 +6,7 @@
 use super::build::trusted_csr;
 use super::plan::{Target, with_rows};
 use super::rows::{Index, partition_point};
-use super::{Conversion, Indices, Pattern};
+use super::{Conversion, IndexWidth, Indices, Pattern};
 use crate::error::PatternError;
 use std::ops::Range;
 
@@ -75,6 +75,34 @@ impl Pattern {
             return Self::block_diagonal(&vec![self.clone(); count]);
         }
         Ok(self.part(0..0, 0..0).0)
+    }
+
+    /// The same, planned once, and how values are repeated. `gather` is `None` if they stay as they are.
+    pub(crate) fn repeated(&self, count: usize) -> Result<Conversion, PatternError> {
+        if count == 1 {
+            return Ok(Conversion { pattern: self.clone(), gather: None });
+        }
+        let stored = self.nnz();
+        self.fits(self.shape().into_iter().chain([stored]), count)?;
+        Ok(self.convert(Target::Repeated(count), || {
+            let offsets: Vec<usize> = (0..=count * stored).collect();
+            let columns: Vec<usize> = (0..count * stored).map(|entry| entry % stored).collect();
+            let [offsets, columns] = [offsets, columns].map(|i| Indices::of_width(width_of(count * stored), &i));
+            Conversion {
+                pattern: self.repeat(count).expect("its size was checked"),
+                gather: Some(trusted_csr(offsets, columns, [count * stored, stored], true, true)),
+            }
+        }))
+    }
+
+    /// That these sizes can be multiplied.
+    fn fits(&self, sizes: impl IntoIterator<Item = usize>, count: usize) -> Result<(), PatternError> {
+        let fits = |size: usize| size.checked_mul(count).is_some_and(|size| size < i64::MAX as usize);
+        if sizes.into_iter().all(fits) {
+            return Ok(());
+        }
+        let [rows, columns] = self.shape().map(|size| size.saturating_mul(count));
+        Err(PatternError::TooLarge { rows, columns })
     }
 
     /// The blocks of these shapes along the diagonal, and the range of entries of each.
@@ -174,6 +202,29 @@ impl Pattern {
 }
 
 impl Pattern {
+    /// The inverse of [`stacked`](Self::stacked) for a pattern in CSR: items that lie below each other, with `n` columns each, along
+    /// the diagonal.
+    pub(crate) fn spread(&self, items: usize, n: usize) -> Result<Self, PatternError> {
+        debug_assert_eq!(self.format().name(), Some("CSR"));
+        if items == 0 {
+            return Ok(self.clone()); // nothing in either form
+        }
+        self.fits([n], items)?;
+        let rows = self.shape()[0];
+        let made = self.convert(Target::Spread(items), || {
+            let (positions, _) = self.inner.compressed_buffers();
+            let width = self.index_width().max(width_of(items * n));
+            let offsets: Vec<usize> = positions.iter().collect();
+            let mut columns = Vec::with_capacity(self.nnz());
+            self.for_each_entry(|row, column, _| columns.push(row / (rows / items) * n + column));
+            let [offsets, columns] = [offsets, columns].map(|indices| Indices::of_width(width, &indices));
+            let format = self.format();
+            let pattern = trusted_csr(offsets, columns, [rows, items * n], format.is_unique(), format.is_ordered());
+            Conversion { pattern, gather: None }
+        });
+        Ok(made.pattern)
+    }
+
     /// As many rows as there are items, the entries of each being the rows of an item: what the results of rows are reduced by.
     pub(crate) fn rows_together(&self, items: usize) -> Self {
         let rows = self.shape()[0];
@@ -207,6 +258,11 @@ impl Pattern {
             (0..items).map(|item| at(item + 1) - at(item)).collect()
         })
     }
+}
+
+/// The narrowest width for indices up to `largest`.
+fn width_of(largest: usize) -> IndexWidth {
+    if largest <= i32::MAX as usize { IndexWidth::I32 } else { IndexWidth::I64 }
 }
 
 fn shifted(buffer: &Indices, range: Range<usize>, by: usize) -> Vec<i64> {

@@ -57,6 +57,10 @@ pub(crate) enum Target {
     Coalesced,
     /// So many items of a batch below each other.
     Stacked(usize),
+    /// So many items that lie below each other, along the diagonal.
+    Spread(usize),
+    /// So many times along the diagonal.
+    Repeated(usize),
     /// A row for each of so many items, of its rows.
     Together(usize),
     /// A selection of values: those that a triangular solve reads.

@@ -1,7 +1,7 @@
 //! Sparse times sparse.
 
 use crate::batches::Batch;
-use crate::common::{Host, Oracle, read, vector};
+use crate::common::{Host, Oracle, epsilon, read, vector};
 use crate::{Case, Outcome, Row};
 use sparsegrad::prelude::*;
 use sparsegrad::vjp;
@@ -11,6 +11,7 @@ pub const ROWS: &[Row] = &[
     ("spgemm, planned", |case| both_ways(case, true), 3 * 3),
     ("spgemm, ragged", |case| batched(case, false), 3),
     ("spgemm, shared", |case| batched(case, true), 3),
+    ("spgemm, one for all", |case| Ok(one_for_all(case, true)? + one_for_all(case, false)?), 2 * 3),
 ];
 
 /// `A B` and both gradients from that of the product, `g` in the order of its sorted positions.
@@ -109,5 +110,51 @@ fn batched(case: &Case, shared: bool) -> Outcome {
     expected.left.check("dA", &read(da.values()), case.dtype)?;
     let db = b.grad(&grads).ok_or("no gradient of B")?;
     expected.right.check("dB", &read(db.values()), case.dtype)?;
+    Ok(3)
+}
+
+/// A matrix for all items of a batch, on the right or on the left: its gradient is the sum over them.
+fn one_for_all(case: &Case, on_the_right: bool) -> Outcome {
+    let Batch { tensor: batch, items } = case.batch(false);
+    let [count, m, n] = batch.shape();
+    let shape = if on_the_right { [n, 4] } else { [3, m] };
+    let one = match shape[1] {
+        0 => Host::new("for all", shape, &[]),
+        _ => Host::random("for all", shape, 2, 62),
+    };
+    let (one, host) = crate::common::Layout::Coo.build(&one, case.dtype, &batch.device());
+    let one = one.require_grad();
+    let (c, shape) = match on_the_right {
+        true => (batch.matmul(&one), [count, m, 4]),
+        false => (one.matmul(&batch), [count, 3, n]),
+    };
+    if c.shape() != shape {
+        return Err(format!("the product has shape {:?}", c.shape()));
+    }
+    let g = case.numbers(63, c.nnz());
+    let (mut product, mut of_items, mut of_one) = (Oracle::default(), Oracle::default(), Oracle::zeros(host.nnz()));
+    for item in &items {
+        let (left, right) = if on_the_right { (item, &host) } else { (&host, item) };
+        let before = product.sum.len();
+        let expected = expected(left, right, |at| g[before + at]);
+        let (own, shared) =
+            if on_the_right { (expected.left, expected.right) } else { (expected.right, expected.left) };
+        for (all, part) in [(&mut product, expected.product), (&mut of_items, own)] {
+            all.sum.extend(part.sum);
+            all.magnitude.extend(part.magnitude);
+        }
+        // On the left the gradient of each item is rounded before they are added.
+        let roundings = if on_the_right { 0.0 } else { epsilon(case.dtype) / epsilon(DType::F32) };
+        for at in 0..host.nnz() {
+            of_one.sum[at] += shared.sum[at];
+            of_one.magnitude[at] += shared.magnitude[at] * (1.0 + roundings);
+        }
+    }
+    product.check("C", &read(c.values()), case.dtype)?;
+    let grads = vjp::backward(c.values(), vector(&g, case.dtype, &batch.device()));
+    let gradient = batch.grad(&grads).ok_or("no gradient of the batch")?;
+    of_items.check("the items' gradient", &read(gradient.values()), case.dtype)?;
+    let gradient = one.grad(&grads).ok_or("no gradient of the matrix")?;
+    of_one.check("the matrix' gradient", &read(gradient.values()), case.dtype)?;
     Ok(3)
 }

@@ -137,3 +137,26 @@ fn batches_scale_item_by_item() {
     let flat = batch.scale_rows(rows).scale_columns(columns);
     assert!(read(flat.values()).iter().zip(read(scaled.values())).all(|(a, b)| (a - b).abs() < 1e-14));
 }
+
+/// Absent entries leave the dense operand as it is, -0 included; sums of duplicates are rounded once.
+#[test]
+fn csr_add_touches_stored_positions_only() {
+    let device = Device::flex();
+    let a = SparseTensor::from_coo(&[0, 1, 1], &[1, 0, 0], &[3.0f32, 2.0, -2.0], [2, 2], &device).unwrap();
+    let d = Tensor::<2>::from_data([[-0.0f32, -0.0], [5.0, f32::NAN]], &device);
+    let kept = d.clone();
+    let found = csr_add(&a, d).to_data().try_to_vec::<f32>().unwrap();
+    assert_eq!(found[..3], [0.0, 3.0, 5.0]);
+    assert!(found[0].is_sign_negative() && found[3].is_nan());
+    // The operand is not changed where it is still held.
+    assert_eq!(kept.to_data().try_to_vec::<f32>().unwrap()[1].to_bits(), (-0.0f32).to_bits());
+    // Any view: transposed, sliced, given away or not.
+    let whole = matrix(&(0..12).map(f64::from).collect::<Vec<_>>(), [3, 4], DType::F64, &device);
+    let b = SparseTensor::from_triplets(&[0, 1], &[1, 0], &[10.0f64, 20.0], [2, 2], &device).unwrap();
+    let views = [(whole.clone().slice([1..3, 2..4]), [6.0, 17.0, 30.0, 11.0])];
+    for (view, expected) in views {
+        assert_eq!(read(&csr_add(&b, view.clone())), expected);
+        assert_eq!(read(&csr_add(&b, view)), expected);
+    }
+    assert_eq!(read(&csr_add(&b, whole.slice([1..3, 2..4]).transpose())), [6.0, 20.0, 27.0, 11.0]);
+}

@@ -5,8 +5,10 @@
 #![cfg(feature = "wgpu")]
 
 use sparsegrad::burn::tensor::{DeviceKind, TensorData};
+use sparsegrad::error::TriangularError;
+use sparsegrad::ops::trisolve::Check;
 use sparsegrad::prelude::*;
-use sparsegrad::vjp;
+use sparsegrad::{Triangular, csr_add, sparse_triangular_solve, vjp};
 
 /// Column counts around every choice of kernel, vector size and tile.
 const COLUMNS: [usize; 17] = [1, 2, 3, 4, 5, 7, 8, 9, 12, 15, 16, 31, 33, 64, 100, 132, 300];
@@ -458,4 +460,225 @@ fn buffers_are_kept_and_let_go() {
     assert_eq!(bytes(), 0);
     product();
     assert_eq!(bytes(), forward);
+}
+
+/// What a device makes of something, beside what the CPU makes of it.
+#[track_caller]
+fn as_on_the_cpu(what: &str, tolerance: f64, run: impl Fn(&Device) -> Vec<Vec<f64>>) {
+    let (found, expected) = (run(&device().autodiff()), run(&Device::flex().autodiff()));
+    assert_eq!(found.len(), expected.len());
+    for (part, (found, expected)) in found.iter().zip(&expected).enumerate() {
+        assert_eq!(found.len(), expected.len(), "{what}, part {part}");
+        for (at, (found, expected)) in found.iter().zip(expected).enumerate() {
+            let same = found == expected || (found - expected).abs() <= tolerance * (1.0 + expected.abs());
+            assert!(same, "{what}, part {part}: {found} for {expected} at {at}");
+        }
+    }
+}
+
+type Reduction = fn(&SparseTensor<2>, Per) -> Tensor<1>;
+
+const REDUCTIONS: [(&str, Reduction); 7] = [
+    ("sum", SparseTensor::sum),
+    ("mean", SparseTensor::mean),
+    ("max", SparseTensor::max),
+    ("min_stored", SparseTensor::min_stored),
+    ("norm", |a, per| a.norm(per, Norm::L2)),
+    ("logsumexp", SparseTensor::logsumexp),
+    ("logsumexp_stored", SparseTensor::logsumexp_stored),
+];
+
+/// Rows in several pieces among short ones, and one result of more rows than are reduced at once.
+#[test]
+fn reductions_of_long_rows() {
+    let mut lengths = vec![2; 5000];
+    lengths[1234] = 60_000;
+    (lengths[17], lengths[18], lengths[4999]) = (513, 0, 1024);
+    let a = Matrix::with_rows(&lengths, 70_000, 30);
+    for (a, layout) in [(&a, "csr"), (&a.t(), "csc")] {
+        for (name, run) in REDUCTIONS {
+            as_on_the_cpu(&format!("{name}, {layout}"), 2e-5, |device| {
+                let a = a.tensor(DType::F32, device).require_grad();
+                let of_per = [Per::Row, Per::Column, Per::Matrix].map(|per| {
+                    let result = run(&a, per);
+                    let g = vector(&Numbers(31).values(result.dims()[0]), DType::F32, device);
+                    let grads = vjp::backward(&result, g);
+                    [host(result), host(a.grad(&grads).unwrap().values().clone())]
+                });
+                of_per.concat()
+            });
+        }
+        as_on_the_cpu(&format!("softmax, {layout}"), 2e-5, |device| {
+            let a = a.tensor(DType::F32, device).require_grad();
+            let g = vector(&Numbers(32).values(a.nnz()), DType::F32, device);
+            let softmaxes = [a.row_softmax(), a.column_softmax(), a.row_log_softmax(), a.column_log_softmax()];
+            let parts = softmaxes.map(|s| {
+                let grads = vjp::backward(s.values(), g.clone());
+                [host(s.values().clone()), host(a.grad(&grads).unwrap().values().clone())]
+            });
+            parts.concat()
+        });
+    }
+}
+
+#[test]
+fn long_rows_give_the_same_bits_and_any_dtype() {
+    let a = Matrix::with_rows(&[20_000, 3, 700], 30_000, 33);
+    for dtype in [DType::F32, DType::F16] {
+        if !device().supports_dtype(dtype) {
+            continue;
+        }
+        let device = device().autodiff();
+        let run = || {
+            let a = a.tensor(dtype, &device).require_grad();
+            let (lse, softmax) = (a.logsumexp(Per::Row), a.row_softmax());
+            let grads = (lse.clone().sum() + softmax.values().clone().powi_scalar(2).sum()).backward();
+            [bits(lse), bits(softmax.values().clone()), bits(a.grad(&grads).unwrap().values().clone())]
+        };
+        let first = run();
+        for _ in 1..10 {
+            assert!(run() == first, "{dtype:?}");
+        }
+    }
+    // In f64, sums: there are no exponentials.
+    if device().supports_dtype(DType::F64) {
+        as_on_the_cpu("f64", 1e-13, |device| {
+            let a = a.tensor(DType::F64, device);
+            vec![host(a.sum(Per::Row)), host(a.sum(Per::Matrix)), host(a.norm(Per::Row, Norm::L2))]
+        });
+    }
+}
+
+/// Gradients as functions, and those of their gradients.
+#[test]
+fn second_derivatives_of_reductions() {
+    let a = Matrix::of(Pattern::coo([0, 2, 1, 2, 0, 2], [1, 0, 3, 1, 0, 1], [4, 4]).unwrap(), 34);
+    as_on_the_cpu("second derivatives", 1e-4, |device| {
+        let a = a.tensor(DType::F32, device).require_grad();
+        let ones = || Tensor::<1>::ones([4], (device, DType::F32));
+        let g = a.with_values(vector(&[1., 2., 3., 5., 7., 11.], DType::F32, device)).unwrap();
+        let gradients = [
+            vjp::logsumexp(&a, Per::Row, ones()),
+            vjp::norm(&a, Per::Column, Norm::L2, ones()),
+            vjp::max(&a, Per::Row, ones() * a.sum(Per::Row)),
+            vjp::row_softmax(&a, &g),
+            vjp::column_log_softmax(&a, &g),
+        ];
+        let parts = gradients.map(|gradient| {
+            let grads = vjp::backward(gradient.values(), vector(&[1., 3., 2., 4., 5., 6.], DType::F32, device));
+            [host(gradient.values().clone()), host(a.grad(&grads).unwrap().values().clone())]
+        });
+        parts.concat()
+    });
+}
+
+#[test]
+fn sums_with_dense_operands_in_place_and_not() {
+    for a in [Matrix::with_rows(&[3, 0, 9, 40, 1], 24, 35), Matrix::with_rows(&[3, 0, 9, 40, 1], 24, 36).t()] {
+        let [m, n] = a.pattern.shape();
+        let d = Numbers(37).values(2 * m * n);
+        as_on_the_cpu("csr_add", 1e-6, |device| {
+            let a = a.tensor(DType::F32, device).require_grad();
+            let whole = dense(&d, [m, 2 * n], DType::F32, device).require_grad();
+            let view = whole.clone().slice([0..m, 3..3 + n]);
+            let kept = view.clone();
+            let sums = [csr_add(&a, view.clone()), csr_add(&a, view * 1.0), csr_add(&a.t(), kept.clone().transpose())];
+            let total = sums[0].clone() + sums[1].clone() * 2.0 + sums[2].clone().transpose() * 3.0;
+            let grads = vjp::backward(&total, dense(&d[..m * n], [m, n], DType::F32, device));
+            let gradients = [host(a.grad(&grads).unwrap().values().clone()), host(whole.grad(&grads).unwrap())];
+            sums.map(host).into_iter().chain([host(kept)]).chain(gradients).collect()
+        });
+    }
+}
+
+/// Wide levels, which have a launch each, between runs of small ones, and more small ones than one launch takes.
+#[test]
+fn triangular_solves_in_several_launches() {
+    let n = 26_000;
+    let (mut rows, mut columns) = (Vec::new(), Vec::new());
+    for row in 0..n {
+        let before = match row {
+            0..3000 => None,                // a wide level
+            3000..6000 => Some(row - 3000), // another one
+            _ => Some(row - 1),             // a chain
+        };
+        for column in before.into_iter().chain([row]) {
+            rows.push(row);
+            columns.push(column);
+        }
+    }
+    let pattern = Pattern::coo(rows, columns, [n, n]).unwrap();
+    let mut a = Matrix::of(pattern, 38);
+    for e in 0..a.values.len() {
+        a.values[e] = if a.rows[e] == a.columns[e] { 2.0 } else { a.values[e] / 4.0 };
+    }
+    for k in [1, 3, 8] {
+        let (b, g) = (Numbers(39).values(n * k), Numbers(40).values(n * k));
+        as_on_the_cpu(&format!("triangular solve, {k} columns"), 1e-5, |device| {
+            let a = a.tensor(DType::F32, device).require_grad();
+            let b = dense(&b, [n, k], DType::F32, device).require_grad();
+            let x = sparse_triangular_solve(&a, b.clone(), Triangular::lower()).unwrap();
+            let grads = vjp::backward(&x, dense(&g, [n, k], DType::F32, device));
+            vec![host(x), host(b.grad(&grads).unwrap()), host(a.grad(&grads).unwrap().values().clone())]
+        });
+    }
+}
+
+/// By option: it waits for the diagonal.
+#[test]
+fn zeros_on_a_diagonal_are_found_if_asked_for() {
+    let device = device();
+    let zero =
+        SparseTensor::from_triplets(&[0, 1, 1, 2, 2], &[0, 0, 1, 2, 2], &[1f32, 5., 2., 3., -3.], [3, 3], &device);
+    let (zero, b) = (zero.unwrap(), Tensor::<2>::ones([3, 2], &device));
+    let solve = |check| sparse_triangular_solve(&zero, b.clone(), Triangular::lower().check(check));
+    for check in [Check::Zeros, Check::Strict] {
+        assert_eq!(solve(check).unwrap_err(), TriangularError::ZeroDiagonal { row: 2, item: None, value: 0. });
+    }
+    let found = host(solve(Check::Usual).unwrap());
+    assert_eq!(found[..4], [1., 1., -2., -2.]);
+    assert!(found[4..].iter().all(|x| x.is_infinite()), "{found:?}");
+    let unit = Triangular::lower().unit_diagonal().check(Check::Zeros);
+    assert_eq!(host(sparse_triangular_solve(&zero, b.clone(), unit).unwrap()), [1., 1., -4., -4., 1., 1.]);
+    let good = zero.map_values(|v| v.abs());
+    assert!(sparse_triangular_solve(&good, b, Triangular::lower().check(Check::Zeros)).is_ok());
+}
+
+/// More pairs than are listed: each value searches for its own.
+#[test]
+fn sparse_products_beyond_a_list() {
+    let full = |rows: usize, columns: usize, seed: u64| {
+        let offsets: Vec<usize> = (0..=rows).map(|row| row * columns).collect();
+        let all: Vec<usize> = (0..rows * columns).map(|e| e % columns).collect();
+        Matrix::of(Pattern::csr(offsets, all, [rows, columns]).unwrap(), seed)
+    };
+    let (a, b) = (full(40, 6000, 41), full(6000, 70, 42));
+    assert!(SpgemmPlan::new(&a.pattern, &b.pattern).unwrap().products() > 1 << 24);
+    as_on_the_cpu("spgemm", 1e-3, |device| {
+        let (a, b) = (a.tensor(DType::F32, device).require_grad(), b.tensor(DType::F32, device).require_grad());
+        let c = spgemm(&a, &b);
+        let grads = vjp::backward(c.values(), vector(&Numbers(43).values(c.nnz()), DType::F32, device));
+        let gradients = [a.grad(&grads).unwrap(), b.grad(&grads).unwrap()];
+        [&c].into_iter().chain(&gradients).map(|t| host(t.values().clone())).collect()
+    });
+}
+
+/// One matrix for all items, on either side.
+#[test]
+fn sparse_products_of_a_matrix_and_a_batch() {
+    let (l, r) = (Matrix::with_rows(&[3, 0, 2, 5], 6, 44), Matrix::with_rows(&[1, 4, 0, 2, 3], 7, 45));
+    let items = [Matrix::with_rows(&[2, 0, 1, 3, 0, 1], 5, 46), Matrix::with_rows(&[0, 0, 5, 1, 2, 2], 5, 47)];
+    as_on_the_cpu("spgemm of a batch", 1e-5, |device| {
+        let [l, r] = [&l, &r].map(|matrix| matrix.tensor(DType::F32, device).require_grad());
+        let batch = SparseTensor::stack(&items.each_ref().map(|item| item.tensor(DType::F32, device))).unwrap();
+        let batch = batch.detach().require_grad();
+        let products = [spgemm(&l, &batch), spgemm(&batch, &r)];
+        let parts = products.map(|c| {
+            let grads = vjp::backward(c.values(), vector(&Numbers(48).values(c.nnz()), DType::F32, device));
+            let mut parts = vec![host(c.values().clone()), host(batch.grad(&grads).unwrap().values().clone())];
+            parts.extend([&l, &r].into_iter().filter_map(|m| Some(host(m.grad(&grads)?.values().clone()))));
+            parts
+        });
+        parts.concat()
+    });
 }

@@ -3,8 +3,8 @@
 use crate::common::{Host, Numbers, matrix};
 use sparsegrad::prelude::*;
 use sparsegrad::{
-    edge_dot, edge_mm, edge_softmax, segment_expand, segment_log_softmax, segment_max, segment_mean, segment_softmax,
-    vjp,
+    Triangular, edge_dot, edge_mm, edge_softmax, segment_expand, segment_log_softmax, segment_max, segment_mean,
+    segment_softmax, sparse_triangular_solve, vjp,
 };
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
@@ -79,6 +79,136 @@ fn forward_and_backward_allocate_their_results() {
         let results = 4 * (rows * k + columns * k + a.nnz()) as isize;
         assert!(bytes >= results && bytes <= results + results / 5, "{k} columns: {bytes} bytes for {results}");
     }
+}
+
+/// A warm step, whose results are so many numbers of 4 bytes.
+#[track_caller]
+fn assert_results_only<T: Send>(what: &str, numbers: usize, step: impl Fn() -> T + Send + Sync) {
+    most(&step); // plans
+    let (bytes, _results) = most(&step);
+    let results = 4 * numbers as isize;
+    assert!(bytes >= results && bytes <= results + results / 5, "{what}: {bytes} bytes for {results}");
+}
+
+const ROWS: usize = 20_000;
+const COLUMNS: usize = 15_000;
+
+/// Some ten entries a row without duplicates, tracked; of a square matrix the lower triangle with its diagonal.
+fn sparse(shape: [usize; 2], lower: bool) -> SparseTensor<2> {
+    let mut host = Host::random("large", shape, 10, 5);
+    if lower {
+        for e in 0..host.nnz() {
+            let (row, column) = (host.rows[e], host.cols[e]);
+            (host.rows[e], host.cols[e]) = (row.max(column), row.min(column));
+            // Small beside the diagonal, so that the solution stays finite.
+            host.values[e] = if row == column { 4.0 } else { host.values[e] / 64.0 };
+        }
+        for row in 0..shape[0] {
+            host.rows.push(row);
+            host.cols.push(row);
+            host.values.push(4.0);
+        }
+    }
+    let device = Device::flex().autodiff();
+    let values = crate::common::vector(&host.values, DType::F32, &device);
+    let a = SparseTensor::from_coo(&host.rows, &host.cols, values, host.shape, &device).unwrap();
+    a.coalesce().to_csr().detach().require_grad()
+}
+
+fn upstream<const D: usize>(shape: [usize; D]) -> Tensor<D> {
+    Tensor::ones(shape, (&Device::flex().autodiff(), DType::F32))
+}
+
+#[test]
+fn triangular_solves_allocate_their_results() {
+    let n = ROWS;
+    let a = sparse([n, n], true);
+    for k in [1, 8, 16, 64] {
+        let b = matrix(&Numbers(1).values(n * k), [n, k], DType::F32, &Device::flex().autodiff()).require_grad();
+        let g = upstream([n, k]);
+        assert_results_only(&format!("trisolve, {k} columns"), 2 * n * k + a.nnz(), || {
+            let x = sparse_triangular_solve(&a, b.clone(), Triangular::lower()).unwrap();
+            let grads = vjp::backward(&x, g.clone());
+            (a.grad(&grads).unwrap(), b.grad(&grads).unwrap(), x)
+        });
+    }
+}
+
+#[test]
+fn sparse_products_allocate_their_results() {
+    let (a, b) = (sparse([ROWS, COLUMNS], false), sparse([COLUMNS, ROWS / 2], false));
+    let plan = SpgemmPlan::new(a.pattern(), b.pattern()).unwrap();
+    let g = upstream([plan.nnz()]);
+    let results = plan.nnz() + a.nnz() + b.nnz();
+    assert!(plan.products() > plan.nnz());
+    assert_results_only("spgemm", results, || {
+        let c = plan.execute(&a, &b);
+        let grads = vjp::backward(c.values(), g.clone());
+        (a.grad(&grads).unwrap(), b.grad(&grads).unwrap(), c)
+    });
+}
+
+#[test]
+fn reductions_allocate_their_results() {
+    let a = sparse([ROWS, COLUMNS], false);
+    type Run = fn(&SparseTensor<2>, Per) -> Tensor<1>;
+    let runs: [(&str, Run); 3] =
+        [("sum", SparseTensor::sum), ("logsumexp", SparseTensor::logsumexp), ("max", SparseTensor::max)];
+    for (name, run) in runs {
+        for (per, length) in [(Per::Row, ROWS), (Per::Column, COLUMNS)] {
+            let g = upstream([length]);
+            assert_results_only(&format!("{name} {per:?}"), length + a.nnz(), || {
+                let result = run(&a, per);
+                let grads = vjp::backward(&result, g.clone());
+                (a.grad(&grads).unwrap(), result)
+            });
+        }
+    }
+    let g = upstream([a.nnz()]);
+    type Softmax = fn(&SparseTensor<2>) -> SparseTensor<2>;
+    let softmaxes: [(&str, Softmax); 3] = [
+        ("row_softmax", SparseTensor::row_softmax),
+        ("column_softmax", SparseTensor::column_softmax),
+        ("row_log_softmax", SparseTensor::row_log_softmax),
+    ];
+    for (name, run) in softmaxes {
+        assert_results_only(name, 2 * a.nnz(), || {
+            let s = run(&a);
+            let grads = vjp::backward(s.values(), g.clone());
+            (a.grad(&grads).unwrap(), s)
+        });
+    }
+}
+
+#[test]
+fn transposes_allocate_their_results() {
+    let a = sparse([ROWS, COLUMNS], false);
+    let g = upstream([a.nnz()]);
+    assert_results_only("transpose", 2 * a.nnz(), || {
+        let t = a.transpose();
+        let grads = vjp::backward(t.values(), g.clone());
+        (a.grad(&grads).unwrap(), t)
+    });
+}
+
+/// In place where the dense operand is given away, one copy of it otherwise.
+#[test]
+fn csr_add_makes_no_dense_temporary() {
+    let (m, n) = (2_000, 1_500);
+    let a = sparse([m, n], false);
+    let device = Device::flex().autodiff();
+    let kept = Tensor::<2>::ones([m, n], (&device, DType::F32)).require_grad();
+    let g = upstream([m, n]);
+    assert_results_only("csr_add", m * n + a.nnz(), || {
+        let sum = sparsegrad::csr_add(&a, kept.clone());
+        let grads = vjp::backward(&sum, g.clone());
+        // The gradient of the dense operand is that of the sum.
+        (a.grad(&grads).unwrap(), kept.grad(&grads).unwrap(), sum)
+    });
+    let given = || Tensor::<2>::ones([m, n], (&device, DType::F32));
+    let (warm, _) = most(|| sparsegrad::csr_add(&a, given()));
+    let (alone, _) = most(given);
+    assert!(warm <= alone + alone / 5, "{warm} bytes for {alone}");
 }
 
 /// pytorch/pytorch#41128: 110,000 rows and columns, 860,000 entries, 200 columns; a dense gradient would be 45 GiB, a

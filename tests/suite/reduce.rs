@@ -259,3 +259,157 @@ fn sizes_from_moderate_to_huge() {
         }
     }
 }
+
+/// A reduction, and its gradient as a function.
+type Pair =
+    (&'static str, fn(&SparseTensor<2>, Per) -> Tensor<1>, fn(&SparseTensor<2>, Per, Tensor<1>) -> SparseTensor<2>);
+
+const PAIRS: [Pair; 9] = [
+    ("max", SparseTensor::max, vjp::max),
+    ("max_stored", SparseTensor::max_stored, vjp::max_stored),
+    ("min", SparseTensor::min, vjp::min),
+    ("min_stored", SparseTensor::min_stored, vjp::min_stored),
+    ("L1", |a, per| a.norm(per, Norm::L1), |a, per, g| vjp::norm(a, per, Norm::L1, g)),
+    ("L2", |a, per| a.norm(per, Norm::L2), |a, per, g| vjp::norm(a, per, Norm::L2, g)),
+    ("largest size", |a, per| a.norm(per, Norm::Max), |a, per, g| vjp::norm(a, per, Norm::Max, g)),
+    ("logsumexp", SparseTensor::logsumexp, vjp::logsumexp),
+    ("logsumexp_stored", SparseTensor::logsumexp_stored, vjp::logsumexp_stored),
+];
+
+type SoftmaxPair =
+    (&'static str, fn(&SparseTensor<2>) -> SparseTensor<2>, fn(&SparseTensor<2>, &SparseTensor<2>) -> SparseTensor<2>);
+
+const SOFTMAXES: [SoftmaxPair; 4] = [
+    ("row_softmax", SparseTensor::row_softmax, vjp::row_softmax),
+    ("column_softmax", SparseTensor::column_softmax, vjp::column_softmax),
+    ("row_log_softmax", SparseTensor::row_log_softmax, vjp::row_log_softmax),
+    ("column_log_softmax", SparseTensor::column_log_softmax, vjp::column_log_softmax),
+];
+
+fn bits(values: &[f64]) -> Vec<u64> {
+    values.iter().map(|x| x.to_bits()).collect()
+}
+
+/// To the bit, as the same primitives make both; duplicates and empty rows included.
+#[test]
+fn vjps_are_the_gradients() {
+    let host = Host::random("9x7", [9, 7], 3, 78);
+    for layout in Layout::ALL {
+        for dtype in [DType::F64, DType::F16] {
+            let (a, host) = layout.build(&host, dtype, &device());
+            let a = a.require_grad();
+            for (name, run, gradient) in PAIRS {
+                for per in PER {
+                    let result = run(&a, per);
+                    let g = vector(&Numbers(4).values(result.dims()[0]), dtype, &device());
+                    let expected = a.grad(&vjp::backward(&result, g.clone())).unwrap();
+                    let found = gradient(&a, per, g);
+                    assert!(found.same_pattern(&a));
+                    assert_eq!(
+                        bits(&read(found.values())),
+                        bits(&read(expected.values())),
+                        "{name} {per:?} {layout:?}"
+                    );
+                }
+            }
+            for (name, run, gradient) in SOFTMAXES {
+                let result = run(&a);
+                let g = vector(&Numbers(5).values(host.nnz()), dtype, &device());
+                let expected = a.grad(&vjp::backward(result.values(), g.clone())).unwrap();
+                let found = gradient(&a, &a.with_values(g).unwrap());
+                assert_eq!(bits(&read(found.values())), bits(&read(expected.values())), "{name} {layout:?}");
+            }
+        }
+    }
+}
+
+/// Each gradient, differentiated by the values and by what it propagates.
+#[test]
+fn second_derivatives() {
+    let host = Host::random("6x5", [6, 5], 3, 79);
+    for device in [device(), device().gradient_checkpointing()] {
+        for layout in [Layout::Coo, Layout::Csr, Layout::Csc] {
+            let (a, ordered) = layout.build(&host, DType::F64, &Device::flex());
+            let pattern = a.pattern().clone();
+            // Without stored zeros and ties, where norms and extremes have no derivative.
+            let values = Numbers(6).values(ordered.nnz());
+            for (name, _, gradient) in PAIRS {
+                for (per, results) in [(Per::Row, 6), (Per::Column, 5), (Per::Matrix, 1)] {
+                    gradcheck(&device, &[values.clone(), Numbers(7).values(results)], 1e-7, |x| {
+                        let a = SparseTensor::new(pattern.clone(), x[0].clone()).unwrap();
+                        gradient(&a, per, x[1].clone()).values().clone()
+                    })
+                    .unwrap_or_else(|error| panic!("{name} {per:?} {layout:?}: {error}"));
+                }
+            }
+            for (name, _, gradient) in SOFTMAXES {
+                gradcheck(&device, &[values.clone(), Numbers(8).values(values.len())], 1e-7, |x| {
+                    let [a, g] = [0, 1].map(|at: usize| SparseTensor::new(pattern.clone(), x[at].clone()).unwrap());
+                    gradient(&a, &g).values().clone()
+                })
+                .unwrap_or_else(|error| panic!("{name} {layout:?}: {error}"));
+            }
+        }
+    }
+}
+
+/// A loss with a gradient in it: the penalty on the gradient of a network of reductions.
+#[test]
+fn gradients_within_a_graph() {
+    let host = Host::random("6x5", [6, 5], 3, 80);
+    let (a, ordered) = Layout::Csr.build(&host, DType::F64, &Device::flex());
+    let pattern = a.pattern().clone();
+    gradcheck(&device(), &[ordered.values], 1e-7, |x| {
+        let a = SparseTensor::new(pattern.clone(), x[0].clone()).unwrap();
+        let weights = a.row_softmax();
+        let of_weights = vjp::norm(&weights, Per::Column, Norm::L2, weights.logsumexp(Per::Column));
+        vjp::row_softmax(&a, &of_weights).values().clone().powi_scalar(2)
+    })
+    .unwrap();
+}
+
+#[test]
+fn vjps_of_batches() {
+    let item = |seed| Layout::Csr.build(&Host::random("4x3", [4, 3], 3, seed), DType::F64, &device()).0;
+    let batch = SparseTensor::stack(&[item(1), item(2)]).unwrap().detach().require_grad();
+    for per in PER {
+        let result = batch.logsumexp(per);
+        let g = crate::common::matrix(
+            &Numbers(9).values(result.dims().iter().product()),
+            result.dims(),
+            DType::F64,
+            &device(),
+        );
+        let expected = batch.grad(&vjp::backward(&result, g.clone())).unwrap();
+        let found: SparseTensor<3> = vjp::logsumexp(&batch, per, g);
+        assert_eq!((found.shape(), read(found.values())), (batch.shape(), read(expected.values())));
+    }
+    let wrong = Tensor::<2>::ones([2, 7], (&device(), DType::F64));
+    let message =
+        *std::panic::catch_unwind(|| vjp::max(&batch, Per::Row, wrong)).unwrap_err().downcast::<String>().unwrap();
+    assert_eq!(message, "vjp::max: the gradient must have the shape of the result: [2, 4, 3] and [2, 7]");
+    let other = item(3);
+    assert!(std::panic::catch_unwind(|| vjp::row_softmax(&item(1), &other)).is_err());
+}
+
+/// Nothing to reduce, -inf alone and zeros have second derivatives 0, not NaN.
+#[test]
+fn second_derivatives_in_the_corners() {
+    let infinity = f64::INFINITY;
+    let values = [-infinity, -infinity, 0.0, 0.0, 3.0];
+    let a = SparseTensor::from_triplets(&[0, 0, 1, 1, 3], &[0, 1, 0, 1, 2], &values, [4, 3], &device()).unwrap();
+    let a = a.require_grad();
+    let derivative = |gradient: SparseTensor<2>| {
+        let u = vector(&[1.0, 2.0, 3.0, 4.0, 5.0], DType::F64, &device());
+        read(a.grad(&vjp::backward(gradient.values(), u)).unwrap().values())
+    };
+    let ones = || vector(&[1.0; 4], DType::F64, &device());
+    close(&derivative(vjp::logsumexp_stored(&a, Per::Row, ones())), &[0.0, 0.0, -0.25, 0.25, 0.0]);
+    let g = a.with_values(vector(&[1.0, 2.0, 5.0, 7.0, 11.0], DType::F64, &device())).unwrap();
+    for softmax in [vjp::row_softmax, vjp::row_log_softmax] {
+        assert_eq!(derivative(softmax(&a, &g))[..2], [0.0, 0.0]);
+    }
+    let finite = a.map_values(|v| v.clamp(-1e300, 1e300));
+    let norms = vjp::norm(&finite, Per::Row, Norm::L2, ones());
+    assert_eq!(derivative(norms)[2..], [0.0, 0.0, 0.0]);
+}

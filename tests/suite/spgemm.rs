@@ -210,6 +210,101 @@ fn batches_of_one_pattern() {
     assert!(matches!(try_spgemm(&batch, &two), Err(OpError::Shapes { .. })));
 }
 
+/// A batch of random items, ragged, in a layout, and its values.
+fn ragged(items: usize, shape: [usize; 2], layout: Layout, seed: u64) -> (SparseTensor<3>, Vec<f64>) {
+    let item = |item| parts(shape, layout, seed + item as u64);
+    let tensor = |item| {
+        let (pattern, values): (Pattern, Vec<f64>) = item;
+        with(&pattern, vector(&values, DType::F64, &Device::flex()))
+    };
+    let batch = SparseTensor::stack(&(0..items).map(item).map(tensor).collect::<Vec<_>>()).unwrap();
+    let values = read(batch.values());
+    (batch, values)
+}
+
+fn with3(like: &SparseTensor<3>, values: Tensor<1>) -> SparseTensor<3> {
+    like.with_values(values).unwrap()
+}
+
+/// One matrix for all items, on either side: item by item the products, and the sum of the items' gradients.
+#[test]
+fn a_matrix_for_all_items() {
+    for (left, right) in Layout::ALL.into_iter().flat_map(|l| [Layout::Csr, Layout::Coo, Layout::Csc].map(|r| (l, r))) {
+        let (batch, values) = ragged(3, [3, 4], left, 20);
+        let ((r_pattern, y), (l_pattern, x)) = (parts([4, 3], right, 30), parts([5, 3], right, 40));
+        let of = |pattern: &Pattern, values: &[f64]| with(pattern, vector(values, DType::F64, &Device::flex()));
+        let (r, l) = (of(&r_pattern, &y), of(&l_pattern, &x));
+        let (of_right, of_left) = (batch.matmul(&r), spgemm(&l, &batch));
+        assert_eq!((of_right.shape(), of_left.shape()), ([3, 3, 3], [3, 5, 4]));
+        let planned = [
+            SpgemmPlan::for_operands(&batch, &r).unwrap().execute(&batch, &r),
+            SpgemmPlan::for_operands(&l, &batch).unwrap().execute(&l, &batch),
+        ];
+        for (found, expected) in planned.iter().zip([&of_right, &of_left]) {
+            assert_eq!(read(found.values()), read(expected.values()));
+            assert!(found.same_pattern(expected));
+        }
+        for item in 0..3 {
+            let one = batch.item(item);
+            for (product, expected) in [(&of_right, one.matmul(&r)), (&of_left, l.matmul(&one))] {
+                let found = product.item(item);
+                assert!(found.same_pattern(&expected), "{left:?} {right:?}: {found} for {expected}");
+                assert_eq!(read(found.values()), read(expected.values()));
+            }
+        }
+        let device = if left == Layout::Coo { device().gradient_checkpointing() } else { device() };
+        gradcheck(&device, &[values, y, x], TOLERANCE, |v| {
+            let batch = with3(&batch, v[0].clone());
+            let (r, l) = (with(&r_pattern, v[1].clone()), with(&l_pattern, v[2].clone()));
+            let products = [batch.matmul(&r), spgemm(&l, &batch)];
+            Tensor::cat(products.map(|c| c.values().clone()).to_vec(), 0).powi_scalar(2)
+        })
+        .unwrap_or_else(|error| panic!("{left:?} {right:?}: {error}"));
+    }
+}
+
+#[test]
+fn batches_and_matrices_in_the_corners() {
+    let (pattern, y) = parts([6, 4], Layout::Csr, 50);
+    let matrix = with(&pattern, vector(&y, DType::F64, &device())).require_grad();
+    let values = |items: usize, count: usize| Tensor::<2>::ones([items, count], (&device(), DType::F64));
+    // No items, one item, items without rows and without entries.
+    let none = SparseTensor::shared(&pattern.t(), Tensor::empty([0, pattern.nnz()], (&device(), DType::F64))).unwrap();
+    let (right, left) = (none.matmul(&matrix), matrix.matmul(&none));
+    assert_eq!((right.shape(), left.shape()), ([0, 4, 4], [0, 6, 6]));
+    let one = SparseTensor::shared(&pattern.t(), values(1, pattern.nnz())).unwrap();
+    assert_eq!(read(one.matmul(&matrix).values()), read(one.item(0).matmul(&matrix).values()));
+    assert_eq!(read(matrix.matmul(&one).values()), read(matrix.matmul(&one.item(0)).values()));
+    let flat = Pattern::csr([0i64], [0i64; 0], [0, 6]).unwrap();
+    let flat = SparseTensor::shared(&flat, Tensor::empty([2, 0], (&device(), DType::F64))).unwrap();
+    assert_eq!(flat.matmul(&matrix).shape(), [2, 0, 4]);
+    let nothing = Pattern::csr([0i64; 5], [0i64; 0], [4, 6]).unwrap();
+    let nothing = SparseTensor::shared(&nothing, Tensor::empty([2, 0], (&device(), DType::F64))).unwrap();
+    let products = [nothing.matmul(&matrix).nnz(), matrix.matmul(&nothing).nnz()];
+    assert_eq!(products, [0, 0]);
+    // What does not fit.
+    let error = try_spgemm(&one, &one.item(0)).unwrap_err();
+    assert_eq!(error.to_string(), "spgemm: columns of A and rows of B must agree: [1, 4, 6] and [4, 6]");
+    let plan = SpgemmPlan::for_operands(&one, &matrix).unwrap();
+    let two = SparseTensor::shared(&pattern.t(), values(2, pattern.nnz())).unwrap();
+    assert!(matches!(plan.try_execute(&two, &matrix), Err(OpError::OtherPattern { operand: "A", .. })));
+}
+
+/// The second step of a loop plans nothing.
+#[test]
+fn plans_for_all_items_are_kept() {
+    let (batch, _) = ragged(3, [5, 6], Layout::Csr, 60);
+    let (pattern, y) = parts([6, 5], Layout::Csr, 61);
+    let matrix = with(&pattern, vector(&y, DType::F64, &Device::flex()));
+    let held = || (batch.pattern().memory_usage(), pattern.memory_usage());
+    let (right, left) = (batch.matmul(&matrix), matrix.matmul(&batch));
+    let first = held();
+    assert_eq!(right.pattern().levels()[1].positions.as_ref().unwrap().len(), 3 * 5 + 1);
+    let again = [batch.matmul(&matrix), matrix.matmul(&batch)];
+    assert_eq!(held(), first);
+    assert!(again[0].same_pattern(&right) && again[1].same_pattern(&left));
+}
+
 /// Values and gradients of one case on a device.
 #[cfg(feature = "wgpu")]
 fn on(device: &Device, layout: Layout, shape: [usize; 2], per_row: usize) -> Vec<Vec<f64>> {

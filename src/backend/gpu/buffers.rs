@@ -21,6 +21,10 @@ pub(crate) enum Part {
     PieceBounds,
     FirstPieces,
     LongRows,
+    /// The row of each entry, then the column of each.
+    Positions,
+    /// Where rows start, then the column of each entry.
+    Lines,
     /// Where the levels of a triangle start, then its rows level by level.
     Schedule {
         upper: bool,
@@ -127,6 +131,21 @@ impl<'a> View<'a> {
         self.arg(Part::LongRows)
     }
 
+    /// Rows of the entries, then their columns: one buffer, as some devices bind few.
+    pub fn positions(&self) -> BufferArg {
+        self.arg(Part::Positions)
+    }
+
+    /// Where rows start, then columns of the entries.
+    pub fn lines(&self) -> BufferArg {
+        self.arg(Part::Lines)
+    }
+
+    /// The length of [`lines`](Self::lines).
+    pub fn packed(&self) -> usize {
+        self.pattern.shape()[0] + 1 + self.entries()
+    }
+
     /// The levels of a triangle: where they start, then their rows.
     pub fn schedule(&self, upper: bool) -> BufferArg {
         self.arg(Part::Schedule { upper })
@@ -183,6 +202,8 @@ fn host_bytes<I: Index, O: Index>(pattern: &Pattern, rows: &Rows<I>, part: Part)
             Slot::Identity => unreachable!("the identity has no buffer"),
         },
         Part::RowOfEntry => convert(&rows.row_of_entry()),
+        Part::Positions => [convert(&rows.row_of_entry()), convert(&rows.columns)].concat(),
+        Part::Lines => [convert(&rows.offsets), convert(&rows.columns)].concat(),
         Part::PieceBounds => of_pieces(|pieces| &pieces.bounds),
         Part::FirstPieces => of_pieces(|pieces| &pieces.first),
         Part::LongRows => of_pieces(|pieces| &pieces.rows),

@@ -1,4 +1,4 @@
-//! Sums across the lanes that share a row. Depends on `cubecl` alone, like every kernel, so that `tools/cuda_check` can
+//! Sums and maxima across the lanes that share a row. Depends on `cubecl` alone, like every kernel, so that `tools/cuda_check` can
 //! compile it for devices that are not there.
 
 use cubecl::prelude::*;
@@ -23,7 +23,7 @@ impl Lanes {
         (self.units / self.width) as usize
     }
 
-    /// Elements of shared memory that [`lanes_sum`] needs.
+    /// Elements of shared memory that [`lanes_sum`] and [`lanes_max`] need.
     pub fn scratch(&self) -> usize {
         if self.planes || self.width == 1 { 1 } else { self.units as usize }
     }
@@ -38,7 +38,16 @@ pub struct RowBounds {
     pub longest: Option<u32>,
 }
 
-/// The sum over the lanes of a group, in each of them: the same tree of additions by shuffles and through memory.
+/// What is made of the values of a group's lanes, component by component.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Fold {
+    /// The sum.
+    Sum,
+    /// The largest, NaN left out.
+    Largest,
+}
+
+/// The sum over the lanes of a group, in each of them.
 ///
 /// Every unit of the cube has to get here.
 #[cube]
@@ -47,8 +56,27 @@ pub fn lanes_sum<T: Numeric, N: Size>(
     scratch: &mut Shared<[Vector<T, N>]>,
     #[comptime] lanes: Lanes,
 ) -> Vector<T, N> {
+    lanes_fold::<T, N>(value, scratch, Fold::Sum, lanes)
+}
+
+/// The largest over the lanes of a group, in each of them.
+///
+/// Every unit of the cube has to get here.
+#[cube]
+pub fn lanes_max<T: Numeric>(value: T, scratch: &mut Shared<[Vector<T, Const<1>>]>, #[comptime] lanes: Lanes) -> T {
+    lanes_fold::<T, Const<1>>(Vector::new(value), scratch, Fold::Largest, lanes).extract(0usize)
+}
+
+/// The same butterfly by shuffles and through memory.
+#[cube]
+fn lanes_fold<T: Numeric, N: Size>(
+    value: Vector<T, N>,
+    scratch: &mut Shared<[Vector<T, N>]>,
+    #[comptime] fold: Fold,
+    #[comptime] lanes: Lanes,
+) -> Vector<T, N> {
     let steps = comptime!(lanes.width.trailing_zeros());
-    let mut sum = value;
+    let mut all = value;
     if comptime!(lanes.planes && lanes.sync && steps > 0) {
         sync_plane();
     }
@@ -56,17 +84,22 @@ pub fn lanes_sum<T: Numeric, N: Size>(
     for step in 0..steps {
         let partner = comptime!(1u32 << step);
         if comptime!(lanes.planes) {
-            let other = plane_shuffle_xor(sum, partner);
-            sum += other;
+            let other = plane_shuffle_xor(all, partner);
+            all = folded::<T, N>(all, other, fold);
         } else {
-            scratch[UNIT_POS as usize] = sum;
+            scratch[UNIT_POS as usize] = all;
             sync_cube();
             let other = scratch[(UNIT_POS ^ partner) as usize];
             sync_cube();
-            sum += other;
+            all = folded::<T, N>(all, other, fold);
         }
     }
-    sum
+    all
+}
+
+#[cube]
+fn folded<T: Numeric, N: Size>(one: Vector<T, N>, other: Vector<T, N>, #[comptime] fold: Fold) -> Vector<T, N> {
+    if comptime!(fold == Fold::Sum) { one + other } else { select_many(other.greater_than(&one), other, one) }
 }
 
 /// The sum of the components of a vector, in order.

@@ -27,6 +27,20 @@ impl Matrix {
         Self { tensor, rows, cols, stride }
     }
 
+    /// One to be changed: this tensor if nothing else holds it and its rows are contiguous, a copy otherwise.
+    pub fn owned(tensor: CubeTensor) -> Self {
+        let tensor = untile(tensor);
+        let rows = row_stride(&tensor);
+        if tensor.meta.shape().num_elements() == 0 || (rows.is_some() && tensor.can_mut()) {
+            return Self::new(tensor);
+        }
+        // A view with gaps is copied by making it contiguous, another as it is.
+        match rows {
+            Some(_) => Self::new(tensor.copy()),
+            None => Self::new(tensor),
+        }
+    }
+
     /// A tensor of one dimension without gaps, as a single row.
     pub fn vector(tensor: &CubeTensor) -> Self {
         let cols = tensor.meta.shape()[0];

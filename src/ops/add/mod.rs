@@ -144,7 +144,7 @@ pub fn try_sparse_mul<const D: usize>(a: &SparseTensor<D>, b: &SparseTensor<D>) 
     Ok(a.rebuilt(common.pattern, values))
 }
 
-/// `d + a`, dense: as a method, [`SparseTensor::add_dense`].
+/// `d + a`, dense: as a method, [`SparseTensor::add_dense`]. In place where `d` is given away, otherwise one copy of it is made.
 ///
 /// # Panics
 /// Where [`try_csr_add`] returns an error.
@@ -169,8 +169,9 @@ pub fn csr_add<const D: usize>(a: &SparseTensor<D>, d: Tensor<D>) -> Tensor<D> {
 /// If shapes, dtypes or devices differ.
 pub fn try_csr_add<const D: usize>(a: &SparseTensor<D>, d: Tensor<D>) -> Result<Tensor<D>, OpError> {
     check("csr_add", a, d.dims(), &Operand::from(&d))?;
-    let (stacked, _) = a.stacked();
-    Ok(d + reshape(dense::to_dense(&stacked, a.values().clone()), a.shape()))
+    let (stacked, shape) = a.stacked();
+    let sum = dense::add_to_dense(&stacked, a.values().clone(), reshape(d, shape));
+    Ok(reshape(sum, a.shape()))
 }
 
 impl<const D: usize> SparseTensor<D> {

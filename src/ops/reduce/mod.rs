@@ -18,7 +18,7 @@
 //! | dtypes | f32, f64; f16 and bf16 stored, computed in f32 and rounded once |
 //! | absent entries | zeros of the matrix to `mean`, `max`, `min` and `logsumexp`; left out by their twins in `_stored`. The others can't tell |
 //! | duplicates | summed first: the reductions are those of the matrix. Each duplicate gets the gradient of the sum in full |
-//! | gradient | at the stored entries only, in their order |
+//! | gradient | at the stored entries only, in their order; as functions that can be differentiated again in [`vjp`](crate::vjp) |
 //! | NaN | a NaN among the elements makes the result NaN |
 //! | reproducible | each result has one owner, in the order of storage of its row; a matrix is reduced by rows, then over their results |
 //!
@@ -34,7 +34,10 @@ mod cpu;
 pub(crate) mod exp;
 #[cfg(feature = "cube")]
 pub(crate) mod gpu;
+mod gradient;
 mod softmax;
+
+pub(crate) use gradient::{gradient, softmax_gradient};
 
 use crate::backend::check::{device_can, device_has_exp, expect};
 #[cfg(feature = "flex")]
@@ -160,6 +163,10 @@ pub trait Reduce {
     /// The results, item after item, in that shape.
     #[doc(hidden)]
     fn reduced(&self, results: Tensor<1>) -> Self::Output;
+
+    /// The shape of results, and the results item after item.
+    #[doc(hidden)]
+    fn flat(results: Self::Output) -> (Vec<usize>, Tensor<1>);
 }
 
 impl Reduce for SparseTensor<2> {
@@ -167,6 +174,10 @@ impl Reduce for SparseTensor<2> {
 
     fn reduced(&self, results: Tensor<1>) -> Tensor<1> {
         results
+    }
+
+    fn flat(results: Tensor<1>) -> (Vec<usize>, Tensor<1>) {
+        (results.dims().to_vec(), results)
     }
 }
 
@@ -179,6 +190,11 @@ impl Reduce for SparseTensor<3> {
         // Without items there is no result to tell rows from columns.
         let each = length.checked_div(items).unwrap_or(if length == m { m } else { n });
         reshape(results, [items, each])
+    }
+
+    fn flat(results: Tensor<2>) -> (Vec<usize>, Tensor<1>) {
+        let [items, each] = results.dims();
+        (vec![items, each], reshape(results, [items * each]))
     }
 }
 
@@ -411,12 +427,7 @@ fn reduce<const D: usize>(
     let a = if a.pattern().has_duplicates() && !summed { a.coalesce() } else { a.clone() };
     let [m, n] = [a.shape()[D - 2], a.shape()[D - 1]];
     let (pattern, values) = (a.pattern(), a.values().clone());
-    let [rows, columns] = pattern.shape();
-    let results = if per == Per::Column { columns } else { rows };
-    expect(device_can(op, &values, pattern, &[("the result", [1, results])]));
-    if let Reduction::LogSumExp { .. } = of(0) {
-        expect(device_has_exp(op, &values));
-    }
+    expect(can(op, &values, pattern, per, of(0)));
     match per {
         Per::Row => row_reduce(pattern, values, of(n)),
         Per::Column => row_reduce(&pattern.t(), values, of(m)),
@@ -448,6 +459,17 @@ fn reduce<const D: usize>(
             };
             if narrow { all.cast(FloatDType::from(dtype)) } else { all }
         }
+    }
+}
+
+/// Whether the device has what a reduction needs.
+fn can(op: &'static str, values: &Tensor<1>, pattern: &Pattern, per: Per, reduction: Reduction) -> Result<(), OpError> {
+    let [rows, columns] = pattern.shape();
+    let results = if per == Per::Column { columns } else { rows };
+    device_can(op, values, pattern, &[("the result", [1, results])])?;
+    match reduction {
+        Reduction::LogSumExp { .. } => device_has_exp(op, values),
+        _ => Ok(()),
     }
 }
 

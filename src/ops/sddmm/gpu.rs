@@ -10,7 +10,7 @@ use burn::backend::tensor::FloatTensor;
 use burn_cubecl::CubeBackend;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::CubeDim;
-use kernels::{BATCH, Run, sddmm_entries, sddmm_shared};
+use kernels::{BATCH, Share, sampled_products};
 
 /// From this many columns on, lanes share an entry.
 const SHARED: usize = 16;
@@ -42,61 +42,43 @@ pub(crate) fn products(gpu: &Gpu, pattern: &Pattern, x: &Matrix, y: &Matrix) -> 
     let added = accumulator(dtype);
     let types = [dtype_to_elem_type(dtype), dtype_to_elem_type(added), view.index()];
     let lanes = gpu.lanes(LANES);
-    if x.cols < SHARED || (lanes.width as usize) < BATCH {
-        let (grid, dim) = gpu.elementwise(entries, elements);
-        // SAFETY: rows, columns and slots are within the operands, as the pattern was checked; the kernel leaves out entries
-        // past the last.
-        unsafe {
-            sddmm_entries::launch_unchecked(
-                &gpu.client,
-                grid.count(),
-                dim,
-                grid.address(),
-                n,
-                view.rows(),
-                view.columns(),
-                view.slots(),
-                x.arg(),
-                y.arg(),
-                Matrix::vector(&out).arg(),
-                entries,
-                width,
-                x.stride / n,
-                y.stride / n,
-                types,
-            );
-        }
+    let share = if x.cols < SHARED || (lanes.width as usize) < BATCH {
+        Share::Units
     } else {
         let kept = width.div_ceil(lanes.width as usize);
-        let run = Run {
+        Share::Groups {
             rounds: if entries > MANY_ENTRIES { 4 } else { 1 },
             kept: if kept * n * added.size() <= KEPT { kept } else { 0 },
-        };
-        let entries_a_cube = (lanes.units * run.rounds) as usize;
-        let grid = gpu.grid(entries, entries_a_cube, elements);
-        // SAFETY: as above; the kernel leaves out columns from `width` on, too.
-        unsafe {
-            sddmm_shared::launch_unchecked(
-                &gpu.client,
-                grid.count(),
-                CubeDim::new_1d(lanes.units),
-                grid.address(),
-                n,
-                view.rows(),
-                view.columns(),
-                view.slots(),
-                x.arg(),
-                y.arg(),
-                Matrix::vector(&out).arg(),
-                entries,
-                width,
-                x.stride / n,
-                y.stride / n,
-                run,
-                lanes,
-                types,
-            );
         }
+    };
+    let entries_a_cube = match share {
+        Share::Units => lanes.units,
+        Share::Groups { rounds, .. } => lanes.units * rounds,
+    };
+    let grid = gpu.grid(entries, entries_a_cube as usize, elements);
+    // SAFETY: rows, columns and slots are within the operands, as the pattern was checked; the kernel leaves out entries past the
+    // last, and columns from `width` on.
+    unsafe {
+        sampled_products::launch_unchecked(
+            &gpu.client,
+            grid.count(),
+            CubeDim::new_1d(lanes.units),
+            grid.address(),
+            n,
+            view.rows(),
+            view.columns(),
+            view.slots(),
+            x.arg(),
+            y.arg(),
+            Matrix::vector(&out).arg(),
+            entries,
+            width,
+            x.stride / n,
+            y.stride / n,
+            share,
+            lanes,
+            types,
+        );
     }
     out
 }

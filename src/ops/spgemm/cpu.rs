@@ -43,11 +43,12 @@ pub(super) struct Left<'a, E> {
 impl<E: Scalar> PartsWork<()> for Left<'_, E> {
     fn call<I: Index>(self, parts: Parts<'_, I>) {
         let Self { right, product, out } = self;
-        let (right, product) = (in_rows(parts.right, right), in_rows(parts.product, product));
+        assert_eq!(product.len(), parts.product.n_slots, "values");
+        let right = in_rows(parts.right, right);
         zero_unused(parts.left, out);
         let out = Output::new(out);
         for_each_range(&parts, |range, line| {
-            simd::run(LeftRows { range, parts: &parts, right: &right, product: &product, line, out });
+            simd::run(LeftRows { range, parts: &parts, right: &right, product, line, out });
         });
     }
 }
@@ -115,7 +116,8 @@ struct LeftRows<'a, 'p, E: Scalar, I> {
     range: Range<usize>,
     parts: &'a Parts<'p, I>,
     right: &'a [E::Acc],
-    product: &'a [E::Acc],
+    /// In the order of storage: each value is read once.
+    product: &'a [E],
     /// Where a row of the product is spread out. What an earlier row has left is not read: whatever meets is in the product.
     line: &'a mut [E::Acc],
     out: Output<'a, E>,
@@ -128,9 +130,9 @@ impl<E: Scalar, I: Index> Kernel for LeftRows<'_, '_, E, I> {
         let Parts { left: rows, right: others, product: products, .. } = *parts;
         for row in range {
             let of_product = products.range(row);
-            for (column, &value) in parts.product_columns[of_product.clone()].iter().zip(&product[of_product]) {
-                // SAFETY: columns, or their ranks, are below `width`, the length of `line`.
-                unsafe { *line.get_unchecked_mut(column.get()) = value };
+            for (entry, column) in of_product.clone().zip(&parts.product_columns[of_product]) {
+                // SAFETY: slots are below the number of values; columns, or their ranks, below `width`, the length of `line`.
+                unsafe { *line.get_unchecked_mut(column.get()) = product.get_unchecked(products.slot(entry)).widen() };
             }
             for entry in rows.range(row) {
                 let of_right = others.range(rows.columns[entry].get());

@@ -3,7 +3,7 @@
 //! | | |
 //! |---|---|
 //! | computes | `c_ij` = the sum of `a_ik b_kj` over the pairs of stored entries that meet there |
-//! | shapes | A is m x k, B is k x n, C is m x n; or as many of each in batches |
+//! | shapes | A is m x k, B is k x n, C is m x n; or as many of each in batches, or one of the two for all items of the other |
 //! | formats | every format of A and B, `a.t()` and batches too; C is CSR, sorted, each position once |
 //! | pattern of C | structural: every position where entries meet, though they cancel or are stored zeros |
 //! | dtypes | f32, f64; f16 and bf16 stored, accumulated in f32 and rounded once |
@@ -13,7 +13,7 @@
 //!
 //! The pattern of C and all else that takes a search is a [`SpgemmPlan`], made once for two patterns. On the CPU the numbers
 //! come row by row through a row of accumulators (F. Gustavson, *Two fast algorithms for sparse matrices*, ACM TOMS 4, 1978); on a
-//! GPU each value walks a list of the pairs that meet there, which takes memory for all pairs.
+//! GPU each value walks a list of the pairs that meet there, or searches for them where they are too many to be listed.
 //!
 //! With [`SparseTensor::diagonal`] the products that assemble systems and Hessians, `A^T D A`, have gradients to the diagonal and
 //! to A:
@@ -36,8 +36,10 @@ mod backward;
 mod cpu;
 #[cfg(feature = "cube")]
 pub(crate) mod gpu;
+mod operands;
 mod plan;
 
+pub use operands::SparseProduct;
 pub use plan::SpgemmPlan;
 
 use super::spmm::SparseMatmul;
@@ -49,6 +51,7 @@ use crate::pattern::Pattern;
 use crate::tensor::SparseTensor;
 use burn::backend::{Backend, Dispatch, backend_extension, tensor::FloatTensor};
 use burn::tensor::Tensor;
+use operands::{Operands, check};
 
 const OP: &str = "spgemm";
 
@@ -66,12 +69,34 @@ pub trait SpgemmOps: Backend {
 }
 
 impl SpgemmPlan {
+    /// The plan for a product of these operands, of which only the patterns matter: [`new`](Self::new) for matrices and batches, and
+    /// for a batch with a matrix that all items share.
+    ///
+    /// # Errors
+    /// As [`try_spgemm`].
+    ///
+    /// ```
+    /// use sparsegrad::prelude::*;
+    /// use sparsegrad::ops::spgemm::SpgemmPlan;
+    ///
+    /// let device = Device::flex();
+    /// let a = SparseTensor::eye(2, &device)?;
+    /// let batch = SparseTensor::stack(&[a.clone(), a.map_values(|v| v * 2)])?;
+    /// let plan = SpgemmPlan::for_operands(&batch, &a)?;
+    /// assert_eq!(plan.execute(&batch, &a).shape(), [2, 2, 2]);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn for_operands<A: SparseProduct<B>, B>(a: &A, b: &B) -> Result<Self, OpError> {
+        let operands = a.operands(b)?;
+        Self::new(operands.left.pattern(), operands.right.pattern())
+    }
+
     /// The product of matrices, or batches, with the plan's patterns and any values.
     ///
     /// # Panics
     /// Where [`try_execute`](Self::try_execute) returns an error.
     #[track_caller]
-    pub fn execute<const D: usize>(&self, a: &SparseTensor<D>, b: &SparseTensor<D>) -> SparseTensor<D> {
+    pub fn execute<A: SparseProduct<B>, B>(&self, a: &A, b: &B) -> A::Output {
         expect(self.try_execute(a, b))
     }
 
@@ -79,38 +104,30 @@ impl SpgemmPlan {
     ///
     /// # Errors
     /// If an operand has another pattern than the plan was made for, items, dtypes or devices differ, or the device lacks the dtype
-    /// or the memory for the pairs that meet.
-    pub fn try_execute<const D: usize>(
-        &self,
-        a: &SparseTensor<D>,
-        b: &SparseTensor<D>,
-    ) -> Result<SparseTensor<D>, OpError> {
-        check(a, b)?;
-        let [left, right] = self.operands();
-        self.expects("A", left, a)?;
-        self.expects("B", right, b)?;
-        self.run(a, b)
+    /// or the memory.
+    pub fn try_execute<A: SparseProduct<B>, B>(&self, a: &A, b: &B) -> Result<A::Output, OpError> {
+        let Operands { left, right } = a.operands(b)?;
+        let planned = self.operands();
+        self.expects("A", planned[0], &left)?;
+        self.expects("B", planned[1], &right)?;
+        a.product(b, self.pattern(), self.run(left, right)?)
     }
 
-    /// The product of operands that fit.
-    fn run<const D: usize>(&self, a: &SparseTensor<D>, b: &SparseTensor<D>) -> Result<SparseTensor<D>, OpError> {
+    /// The values of the product of operands that fit.
+    fn run(&self, a: SparseTensor<2>, b: SparseTensor<2>) -> Result<Tensor<1>, OpError> {
         self.device_can(a.values())?;
-        let values = Tensor::from_dispatch(<Dispatch as SpgemmOps>::spgemm(
-            self.clone(),
-            a.values().clone().into_dispatch(),
-            b.values().clone().into_dispatch(),
-        ));
-        let mut shape = a.shape();
-        shape[D - 1] = b.shape()[D - 1];
-        Ok(SparseTensor::from_fitting(self.pattern().clone(), shape, values))
+        let [a, b] = [a, b].map(|operand| operand.into_parts().1.into_dispatch());
+        Ok(Tensor::from_dispatch(<Dispatch as SpgemmOps>::spgemm(self.clone(), a, b)))
     }
 
     fn device_can(&self, values: &Tensor<1>) -> Result<(), OpError> {
         for pattern in self.operands().into_iter().chain([self.pattern()]) {
-            // A pair is an index, of at least the size that is reckoned with here.
-            let index = if self.products() <= i32::MAX as usize { 4 } else { 8 };
-            let pairs = ("pairs of entries", [self.products(), index / values.dtype().size().min(index)]);
-            device_can(OP, values, pattern, &[pairs])?;
+            // Two indices an entry, or one and those of the rows, may have to be in one buffer: as many values.
+            let [rows, _] = pattern.shape();
+            let index = if pattern.nnz().max(rows) <= i32::MAX as usize { 4 } else { 8 };
+            let packed = pattern.nnz() + pattern.nnz().max(rows + 1);
+            let indices = ("indices", [packed.div_ceil(values.dtype().size()), index]);
+            device_can(OP, values, pattern, &[indices])?;
         }
         Ok(())
     }
@@ -125,12 +142,7 @@ impl SpgemmPlan {
     }
 
     /// That a tensor has the pattern that is planned for.
-    fn expects<const D: usize>(
-        &self,
-        operand: &'static str,
-        planned: &Pattern,
-        given: &SparseTensor<D>,
-    ) -> Result<(), OpError> {
+    fn expects(&self, operand: &'static str, planned: &Pattern, given: &SparseTensor<2>) -> Result<(), OpError> {
         if planned == given.pattern() {
             return Ok(());
         }
@@ -156,15 +168,6 @@ pub(crate) fn gradients(
     Ok((a.rebuilt(a.pattern().clone(), da), b.rebuilt(b.pattern().clone(), db)))
 }
 
-fn check<const D: usize>(a: &SparseTensor<D>, b: &SparseTensor<D>) -> Result<(), OpError> {
-    let (left, right) = (Operand::sparse(&a.shape(), a.values()), Operand::sparse(&b.shape(), b.values()));
-    let check = Check { op: OP };
-    check.shapes(a.shape()[..D - 2] == b.shape()[..D - 2], "A and B must have as many items", &left, &right)?;
-    let what = "columns of A and rows of B must agree";
-    check.shapes(a.shape()[D - 1] == b.shape()[D - 2], what, &left, &right)?;
-    check.compatible(&left, &right)
-}
-
 /// The product of two sparse matrices, or item by item of two batches, with gradients to both.
 ///
 /// The result is CSR, sorted, with each position once. Its pattern depends on those of `a` and `b` alone: nothing is dropped where
@@ -172,10 +175,15 @@ fn check<const D: usize>(a: &SparseTensor<D>, b: &SparseTensor<D>) -> Result<(),
 /// [`SpgemmPlan`] to hold a plan instead).
 ///
 /// # Shapes
-/// m x k times k x n is m x n; items x m x k times items x k x n is items x m x n.
+/// | `a` | `b` | result |
+/// |---|---|---|
+/// | m x k | k x n | m x n |
+/// | items x m x k | items x k x n | items x m x n |
+/// | m x k, for all items | items x k x n | items x m x n |
+/// | items x m x k | k x n, for all items | items x m x n |
 ///
 /// # Gradient
-/// Of `a` and `b`: one number per stored entry, each at its own pattern.
+/// Of `a` and `b`: one number per stored entry, each at its own pattern. That of an operand for all items is the sum over them.
 ///
 /// # Panics
 /// Where [`try_spgemm`] returns an error.
@@ -193,7 +201,7 @@ fn check<const D: usize>(a: &SparseTensor<D>, b: &SparseTensor<D>) -> Result<(),
 /// # Ok::<(), TensorError>(())
 /// ```
 #[track_caller]
-pub fn spgemm<const D: usize>(a: &SparseTensor<D>, b: &SparseTensor<D>) -> SparseTensor<D> {
+pub fn spgemm<A: SparseProduct<B>, B>(a: &A, b: &B) -> A::Output {
     expect(try_spgemm(a, b))
 }
 
@@ -201,16 +209,20 @@ pub fn spgemm<const D: usize>(a: &SparseTensor<D>, b: &SparseTensor<D>) -> Spars
 ///
 /// # Errors
 /// If inner dimensions, items, dtypes or devices differ, or the host or the device has no memory for the product.
-pub fn try_spgemm<const D: usize>(a: &SparseTensor<D>, b: &SparseTensor<D>) -> Result<SparseTensor<D>, OpError> {
-    check(a, b)?;
-    SpgemmPlan::cached(a.pattern(), b.pattern())?.run(a, b)
+pub fn try_spgemm<A: SparseProduct<B>, B>(a: &A, b: &B) -> Result<A::Output, OpError> {
+    let Operands { left, right } = a.operands(b)?;
+    let plan = SpgemmPlan::cached(left.pattern(), right.pattern())?;
+    a.product(b, plan.pattern(), plan.run(left, right)?)
 }
 
 /// Sparse times sparse: [`spgemm`].
-impl<const D: usize> SparseMatmul<&SparseTensor<D>> for SparseTensor<D> {
-    type Output = SparseTensor<D>;
+impl<const D: usize, const E: usize> SparseMatmul<&SparseTensor<E>> for SparseTensor<D>
+where
+    Self: SparseProduct<SparseTensor<E>>,
+{
+    type Output = <Self as SparseProduct<SparseTensor<E>>>::Output;
 
-    fn try_matmul(&self, rhs: &SparseTensor<D>) -> Result<SparseTensor<D>, OpError> {
+    fn try_matmul(&self, rhs: &SparseTensor<E>) -> Result<Self::Output, OpError> {
         try_spgemm(self, rhs)
     }
 }

@@ -1,6 +1,8 @@
 //! The symbolic part: which entries a product has, and how its rows are shared out.
 
 use crate::error::OpError;
+#[cfg(feature = "cube")]
+use crate::pattern::Conversion;
 use crate::pattern::{
     Buffer, Index, IndexWidth, Indices, PairPlan, Pattern, Rows, chunks, of_view, trusted_csr, with_rows,
 };
@@ -55,6 +57,9 @@ pub(crate) struct Symbolic {
     /// For each entry of product, left and right operand: the pairs of the others that meet there.
     #[cfg(feature = "cube")]
     meetings: [OnceLock<Meetings>; 3],
+    /// The right operand of the product, and of its transpose, with ascending rows, `None` if it has them.
+    #[cfg(feature = "cube")]
+    searchable: [OnceLock<Option<Conversion>>; 2],
 }
 
 /// How the rows of a product are shared out, and the columns that a row of accumulators has.
@@ -80,6 +85,7 @@ impl PairPlan for Symbolic {
         #[cfg(feature = "cube")]
         let own = own
             .chain(self.meetings.iter().filter_map(OnceLock::get).flat_map(|m| [Some(m.x.clone()), Some(m.y.clone())]));
+        // What is searched is kept by its operand.
         own.flatten().collect()
     }
 }
@@ -194,6 +200,23 @@ impl SpgemmPlan {
     }
 }
 
+#[cfg(feature = "cube")]
+impl SpgemmPlan {
+    /// Left and right operand and product, in indices of one width.
+    pub(super) fn parts(&self) -> [&Pattern; 3] {
+        [&self.left, &self.right, &self.product]
+    }
+
+    /// The right operand with rows of ascending columns, `None` if it has them.
+    pub(super) fn searchable(&self) -> Option<&Conversion> {
+        let found = self.shared.searchable[usize::from(self.transposed)].get_or_init(|| {
+            let ascends = with_rows!(self.right.rows(), rows => !has_duplicates_in_rows(rows));
+            (!ascends).then(|| self.right.coalesce())
+        });
+        found.as_ref()
+    }
+}
+
 /// Whose values are computed.
 #[cfg(feature = "cube")]
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -251,6 +274,8 @@ impl Symbolic {
             schedules: [schedule.map_or_else(OnceLock::new, OnceLock::from), OnceLock::new()],
             #[cfg(feature = "cube")]
             meetings: Default::default(),
+            #[cfg(feature = "cube")]
+            searchable: Default::default(),
         })
     }
 

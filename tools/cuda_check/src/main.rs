@@ -34,16 +34,18 @@ mod backend {
 use cubecl::prelude::*;
 use cubecl_core::ir::features::Plane;
 use cubecl_core::ir::{
-    AddressType, DeviceIdentity, DeviceProperties, FloatKind, HardwareProperties, IntKind,
-    MemoryDeviceProperties, TargetProperties, VectorSize,
+    AddressType, DeviceIdentity, DeviceProperties, FloatKind, HardwareProperties, IntKind, MemoryDeviceProperties,
+    TargetProperties, VectorSize,
 };
 use cubecl_core::{Compiler, CubeKernel};
 use cubecl_cpp::register_supported_types;
 use cubecl_cpp::shared::{CompilationOptions, CppCompiler, CppSupportedFeatures};
 use cubecl_cpp::target::Cuda;
+use dense::Way;
 use lanes::Lanes;
-use reduce::{Kind, Plan, Task};
-use sddmm::Run;
+use reduce::{Kind, Plan, Stage, Task};
+use sddmm::Share;
+use spgemm::Target;
 use spmm::RowBounds;
 use std::path::Path;
 use std::sync::Arc;
@@ -136,32 +138,39 @@ impl Sources {
         let short = RowBounds { step: 1, longest: Some(512) };
         let pieces = RowBounds { step: 2, longest: None };
 
+        // Adds a kernel, of its name and the arguments after those that all have.
+        macro_rules! add {
+            ($name:expr, $dim:expr, $kernel:path, $($argument:expr),+ $(,)?) => {
+                self.add(name($name), $dim, address, |settings, properties, target| {
+                    $kernel(settings, properties, target, $($argument),+)
+                })
+            };
+        }
+
         for (what, n, find, o) in [
             ("spmm_columns", widest, whole, f),
             ("spmm_columns_scalar", 1, whole, f),
             ("spmm_columns_short", widest, short, f),
             ("spmm_columns_pieces", widest, pieces, a),
         ] {
-            self.add(name(what), CubeDim::new_2d(16, 16), address, |settings, properties, target| {
-                spmm::spmm_columns::SpmmColumns::new(
-                    settings,
-                    properties,
-                    target,
-                    buffer(),
-                    buffer(),
-                    slots(map),
-                    buffer(),
-                    buffer(),
-                    buffer(),
-                    (),
-                    (),
-                    (),
-                    (),
-                    n,
-                    find,
-                    [f, a, o, i],
-                )
-            });
+            add!(
+                what,
+                CubeDim::new_2d(16, 16),
+                spmm::spmm_columns::SpmmColumns::new,
+                buffer(),
+                buffer(),
+                slots(map),
+                buffer(),
+                buffer(),
+                buffer(),
+                (),
+                (),
+                (),
+                (),
+                n,
+                find,
+                [f, a, o, i],
+            );
         }
         for (what, n, vectors, find, o, lanes) in [
             ("spmm_shared", 1, 1, whole, f, lanes(8, true)),
@@ -170,97 +179,73 @@ impl Sources {
             ("spmm_shared_short", 1, 7, short, f, lanes(2, true)),
             ("spmm_shared_pieces", 1, 3, pieces, a, lanes(32, true)),
         ] {
-            self.add(name(what), cube, address, |settings, properties, target| {
-                spmm::spmm_shared::SpmmShared::new(
-                    settings,
-                    properties,
-                    target,
-                    buffer(),
-                    buffer(),
-                    slots(map),
-                    buffer(),
-                    buffer(),
-                    buffer(),
-                    (),
-                    (),
-                    n,
-                    find,
-                    vectors,
-                    lanes,
-                    [f, a, o, i],
-                )
-            });
+            add!(
+                what,
+                cube,
+                spmm::spmm_shared::SpmmShared::new,
+                buffer(),
+                buffer(),
+                slots(map),
+                buffer(),
+                buffer(),
+                buffer(),
+                (),
+                (),
+                n,
+                find,
+                vectors,
+                lanes,
+                [f, a, o, i],
+            );
         }
         for (what, width) in [("spmm_backward_fused_4", 4), ("spmm_backward_fused_32", 32)] {
-            self.add(name(what), cube, address, |settings, properties, target| {
-                spmm::spmm_backward_fused::SpmmBackwardFused::new(
-                    settings,
-                    properties,
-                    target,
-                    buffer(),
-                    buffer(),
-                    slots(map),
-                    buffer(),
-                    buffer(),
-                    buffer(),
-                    buffer(),
-                    buffer(),
-                    (),
-                    (),
-                    (),
-                    widest,
-                    lanes(width, true),
-                    [f, a, i],
-                )
-            });
+            add!(
+                what,
+                cube,
+                spmm::spmm_backward_fused::SpmmBackwardFused::new,
+                buffer(),
+                buffer(),
+                slots(map),
+                buffer(),
+                buffer(),
+                buffer(),
+                buffer(),
+                buffer(),
+                (),
+                (),
+                (),
+                widest,
+                lanes(width, true),
+                [f, a, i],
+            );
         }
-        for (what, n) in [("sddmm_entries", widest), ("sddmm_entries_scalar", 1)] {
-            self.add(name(what), cube, address, |settings, properties, target| {
-                sddmm::sddmm_entries::SddmmEntries::new(
-                    settings,
-                    properties,
-                    target,
-                    buffer(),
-                    buffer(),
-                    slots(map),
-                    buffer(),
-                    buffer(),
-                    buffer(),
-                    (),
-                    (),
-                    (),
-                    (),
-                    n,
-                    [f, a, i],
-                )
-            });
-        }
-        for (what, n, run, lanes) in [
-            ("sddmm_shared", widest, Run { rounds: 4, kept: 128 / a.size() / widest }, lanes(8, true)),
-            ("sddmm_shared_scalar", 1, Run { rounds: 1, kept: 0 }, lanes(8, true)),
-            ("sddmm_shared_memory", widest, Run { rounds: 1, kept: 2 }, lanes(8, false)),
+        let in_registers = Share::Groups { rounds: 4, kept: 128 / a.size() / widest };
+        for (what, n, share, lanes) in [
+            ("sddmm_units", widest, Share::Units, lanes(8, true)),
+            ("sddmm_units_scalar", 1, Share::Units, lanes(8, true)),
+            ("sddmm_groups", widest, in_registers, lanes(8, true)),
+            ("sddmm_groups_scalar", 1, Share::Groups { rounds: 1, kept: 0 }, lanes(8, true)),
+            ("sddmm_groups_memory", widest, Share::Groups { rounds: 1, kept: 2 }, lanes(8, false)),
         ] {
-            self.add(name(what), cube, address, |settings, properties, target| {
-                sddmm::sddmm_shared::SddmmShared::new(
-                    settings,
-                    properties,
-                    target,
-                    buffer(),
-                    buffer(),
-                    slots(map),
-                    buffer(),
-                    buffer(),
-                    buffer(),
-                    (),
-                    (),
-                    (),
-                    (),
-                    n,
-                    run,
-                    lanes,
-                    [f, a, i],
-                )
-            });
+            add!(
+                what,
+                cube,
+                sddmm::sampled_products::SampledProducts::new,
+                buffer(),
+                buffer(),
+                slots(map),
+                buffer(),
+                buffer(),
+                buffer(),
+                (),
+                (),
+                (),
+                (),
+                n,
+                share,
+                lanes,
+                [f, a, i],
+            );
         }
         for (what, n, upper, unit, one_cube) in [
             ("trisolve_levels", widest, false, false, false),
@@ -268,34 +253,32 @@ impl Sources {
             ("trisolve_levels_one_cube", widest, true, false, true),
             ("trisolve_levels_one_cube_scalar", 1, false, true, true),
         ] {
-            self.add(name(what), cube, address, |settings, properties, target| {
-                trisolve::trisolve_levels::TrisolveLevels::new(
-                    settings,
-                    properties,
-                    target,
-                    buffer(),
-                    buffer(),
-                    slots(map),
-                    buffer(),
-                    buffer(),
-                    buffer(),
-                    buffer(),
-                    (),
-                    (),
-                    (),
-                    (),
-                    (),
-                    n,
-                    trisolve::Launch { upper, unit, one_cube },
-                    [f, a, i],
-                )
-            });
+            add!(
+                what,
+                cube,
+                trisolve::trisolve_levels::TrisolveLevels::new,
+                buffer(),
+                buffer(),
+                slots(map),
+                buffer(),
+                buffer(),
+                buffer(),
+                buffer(),
+                (),
+                (),
+                (),
+                (),
+                (),
+                n,
+                trisolve::Launch { upper, unit, one_cube },
+                [f, a, i],
+            );
         }
-        self.add(name("scatter"), cube, address, |settings, properties, target| {
-            dense::scatter::Scatter::new(
-                settings,
-                properties,
-                target,
+        for way in [Way::Scatter, Way::Add, Way::Sample] {
+            add!(
+                &format!("at_entries_{way:?}"),
+                cube,
+                dense::at_entries::AtEntries::new,
                 buffer(),
                 buffer(),
                 slots(map),
@@ -303,44 +286,49 @@ impl Sources {
                 buffer(),
                 (),
                 (),
+                way,
                 [f, i],
-            )
-        });
-        self.add(name("sample"), cube, address, |settings, properties, target| {
-            dense::sample::Sample::new(
-                settings,
-                properties,
-                target,
-                buffer(),
+            );
+        }
+        for (what, target) in [("search_products", Target::Product), ("search_products_left", Target::Left)] {
+            add!(
+                what,
+                cube,
+                spgemm::search_products::SearchProducts::new,
                 buffer(),
                 slots(map),
                 buffer(),
                 buffer(),
+                buffer(),
+                buffer(),
+                buffer(),
                 (),
                 (),
-                [f, i],
-            )
-        });
+                (),
+                target,
+                lanes(16, true),
+                [f, a, i, i, i],
+            );
+        }
         if map {
             return; // the others have no slots
         }
         for (what, n) in [("spmm_combine", 16 / a.size()), ("spmm_combine_scalar", 1)] {
-            self.add(name(what), cube, address, |settings, properties, target| {
-                spmm::spmm_combine::SpmmCombine::new(
-                    settings,
-                    properties,
-                    target,
-                    buffer(),
-                    buffer(),
-                    buffer(),
-                    buffer(),
-                    (),
-                    (),
-                    n,
-                    [a, f, i],
-                )
-            });
+            add!(
+                what,
+                cube,
+                spmm::spmm_combine::SpmmCombine::new,
+                buffer(),
+                buffer(),
+                buffer(),
+                buffer(),
+                (),
+                (),
+                n,
+                [a, f, i],
+            );
         }
+        let (all, short) = (Stage::Rows { longest: None }, Stage::Rows { longest: Some(512) });
         for (kind, task, absent) in [
             (Kind::Sum, Task::Reduce, false),
             (Kind::Mean, Task::Derive, true),
@@ -357,72 +345,90 @@ impl Sources {
             (Kind::LogSumExp, Task::SoftmaxBackward, false),
             (Kind::LogSumExp, Task::LogSoftmaxBackward, false),
         ] {
-            let what = name(&format!("reduce_rows_{kind:?}_{task:?}"));
-            self.add(what, cube, address, |settings, properties, target| {
-                reduce::reduce_rows::ReduceRows::new(
-                    settings,
-                    properties,
-                    target,
+            let plan = Plan { kind, task, absent };
+            let with_grad = !matches!(task, Task::Reduce | Task::Softmax | Task::LogSoftmax);
+            for (what, stage, o) in
+                [("", all, f), ("_short", short, f), ("_pieces", Stage::Pieces, a), ("_finish", Stage::Finish, f)]
+            {
+                if stage == Stage::Finish && task == Task::Reduce {
+                    continue; // the merge has written all
+                }
+                add!(
+                    &format!("reduce_rows_{kind:?}_{task:?}{what}"),
+                    cube,
+                    reduce::reduce_rows::ReduceRows::new,
                     buffer(),
                     slots(map),
                     buffer(),
-                    slots(!matches!(task, Task::Reduce | Task::Softmax | Task::LogSoftmax)),
+                    slots(with_grad),
+                    slots(stage == Stage::Finish),
                     buffer(),
                     (),
                     (),
                     (),
-                    Plan { kind, task, absent },
+                    plan,
+                    stage,
                     lanes(16, true),
-                    [f, a, i],
-                )
-            });
-        }
-        self.add(name("expand_rows"), cube, address, |settings, properties, target| {
-            reduce::expand_rows::ExpandRows::new(
-                settings,
-                properties,
-                target,
+                    [f, a, o, i],
+                );
+            }
+            add!(
+                &format!("merge_parts_{kind:?}_{task:?}"),
+                cube,
+                reduce::merge_parts::MergeParts::new,
                 buffer(),
-                slots(map),
+                buffer(),
+                buffer(),
+                slots(task == Task::Derive),
                 buffer(),
                 buffer(),
                 (),
-                [f, i],
-            )
-        });
+                (),
+                (),
+                plan,
+                [f, a, i],
+            );
+        }
+        add!(
+            "expand_rows",
+            cube,
+            reduce::expand_rows::ExpandRows::new,
+            buffer(),
+            slots(map),
+            buffer(),
+            buffer(),
+            (),
+            [f, i],
+        );
         for (what, lanes) in [("gather_rows_1", lanes(1, true)), ("gather_rows_16", lanes(16, true))] {
-            self.add(name(what), cube, address, |settings, properties, target| {
-                gather::gather_rows::GatherRows::new(
-                    settings,
-                    properties,
-                    target,
-                    buffer(),
-                    buffer(),
-                    buffer(),
-                    buffer(),
-                    (),
-                    lanes,
-                    [f, a, i],
-                )
-            });
+            add!(
+                what,
+                cube,
+                gather::gather_rows::GatherRows::new,
+                buffer(),
+                buffer(),
+                buffer(),
+                buffer(),
+                (),
+                lanes,
+                [f, a, i],
+            );
         }
         for (what, lanes) in [("pair_products_1", lanes(1, true)), ("pair_products_16", lanes(16, true))] {
-            self.add(name(what), cube, address, |settings, properties, target| {
-                spgemm::pair_products::PairProducts::new(
-                    settings,
-                    properties,
-                    target,
-                    buffer(),
-                    buffer(),
-                    buffer(),
-                    buffer(),
-                    buffer(),
-                    buffer(),
-                    (),
-                    lanes,
-                    [f, a, i],
-                )
-            });
+            add!(
+                what,
+                cube,
+                spgemm::pair_products::PairProducts::new,
+                buffer(),
+                buffer(),
+                buffer(),
+                buffer(),
+                buffer(),
+                buffer(),
+                (),
+                lanes,
+                [f, a, i],
+            );
         }
     }
 }

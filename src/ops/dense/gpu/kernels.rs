@@ -1,38 +1,30 @@
-//! The kernels between sparse and dense: a unit an entry. Elements are copied as they are.
+//! The kernel between sparse and dense: a unit an entry.
 
 use crate::backend::gpu::lanes::slot_of;
 use cubecl::prelude::*;
 
-/// Writes each value to its position, which no other entry has.
-#[cube(launch_unchecked, address_type = "dynamic")]
-pub fn scatter<F: Float, I: Int>(
-    rows: &[I],
-    columns: &[I],
-    slots: &ComptimeOption<Box<[I]>>,
-    values: &[F],
-    dense: &mut [F],
-    entries: usize,
-    stride: usize,
-    #[define(F, I)] _types: [ElemType; 2],
-) {
-    let entry = CUBE_POS * CUBE_DIM as usize + UNIT_POS as usize;
-    if entry >= entries {
-        terminate!();
-    }
-    let at = usize::cast_from(rows[entry]) * stride + usize::cast_from(columns[entry]);
-    dense[at] = values[slot_of::<I>(slots, entry)];
+/// What is done at each entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Way {
+    /// Its value is written to its position, which no other entry has.
+    Scatter,
+    /// The same, added to what stands there.
+    Add,
+    /// The element at its position becomes its value.
+    Sample,
 }
 
-/// Reads the element at each position.
+/// Elements `from` sparse `to` dense, or back. Those that are not added are copied as they are.
 #[cube(launch_unchecked, address_type = "dynamic")]
-pub fn sample<F: Float, I: Int>(
+pub fn at_entries<F: Float, I: Int>(
     rows: &[I],
     columns: &[I],
     slots: &ComptimeOption<Box<[I]>>,
-    dense: &[F],
-    values: &mut [F],
+    from: &[F],
+    to: &mut [F],
     entries: usize,
     stride: usize,
+    #[comptime] way: Way,
     #[define(F, I)] _types: [ElemType; 2],
 ) {
     let entry = CUBE_POS * CUBE_DIM as usize + UNIT_POS as usize;
@@ -40,5 +32,12 @@ pub fn sample<F: Float, I: Int>(
         terminate!();
     }
     let at = usize::cast_from(rows[entry]) * stride + usize::cast_from(columns[entry]);
-    values[slot_of::<I>(slots, entry)] = dense[at];
+    let slot = slot_of::<I>(slots, entry);
+    if comptime!(way == Way::Scatter) {
+        to[at] = from[slot];
+    } else if comptime!(way == Way::Add) {
+        to[at] += from[slot];
+    } else {
+        to[slot] = from[at];
+    }
 }
