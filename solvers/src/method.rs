@@ -45,6 +45,7 @@ impl Report {
         Self {
             method,
             outcome: crate::Outcome::Converged,
+            outcomes: vec![],
             iterations: 0,
             relative_residuals,
             history: vec![],
