@@ -80,10 +80,41 @@ pub enum Outcome {
         /// Which.
         what: &'static str,
     },
-    /// There is no such preconditioner of this operator.
-    NoPreconditioner {
+    /// The method can't be prepared for this operator: it has no such preconditioner, or no factors.
+    Unprepared {
         /// Why.
         error: PreconditionerError,
+    },
+    /// A direct method found no pivot: the matrix is singular, or not of full rank.
+    Singular {
+        /// The row or column.
+        pivot: usize,
+        /// Which of the two it is.
+        what: &'static str,
+    },
+    /// Cholesky's factorisation met a pivot that is not positive.
+    NotPositiveDefinite {
+        /// The row.
+        row: usize,
+    },
+    /// A stored entry is NaN or infinite.
+    EntryNotFinite {
+        /// Its row.
+        row: usize,
+        /// Its column.
+        column: usize,
+        /// Its value.
+        value: f64,
+    },
+    /// The solution of a direct method misses the tolerance.
+    Inaccurate {
+        /// The tolerance.
+        tolerance: f64,
+    },
+    /// A factorisation failed for another reason: no memory, indices or numbers that overflow.
+    Failed {
+        /// The reason.
+        reason: String,
     },
 }
 
@@ -140,7 +171,14 @@ impl Outcome {
                 Breakdown::NotFinite => "look for entries that are not finite, or scale the problem",
             },
             Self::NotFinite { .. } => "look for NaN and infinity in the input",
-            Self::NoPreconditioner { .. } => "try another preconditioner, or none",
+            Self::Unprepared { .. } => "try another method, another preconditioner, or none",
+            Self::Singular { .. } => "for a solution of least squares and minimum norm try Lsmr",
+            Self::NotPositiveDefinite { .. } => "try LDLT or LU, MinRes or Gmres",
+            Self::EntryNotFinite { .. } => "look at what made it",
+            Self::Inaccurate { .. } => {
+                "the matrix is ill-conditioned, or not of the method's kind: try LU, or a larger tolerance"
+            }
+            Self::Failed { .. } => "try an iterative method",
         }
     }
 
@@ -153,8 +191,12 @@ impl Outcome {
             Self::Stagnated => 3,
             Self::IterationLimit { .. } => 4,
             Self::Breakdown { .. } => 5,
-            Self::NotFinite { .. } => 6,
-            Self::NoPreconditioner { .. } => 7,
+            Self::NotFinite { .. } | Self::EntryNotFinite { .. } => 6,
+            Self::Inaccurate { .. } => 3,
+            Self::Unprepared { .. }
+            | Self::Singular { .. }
+            | Self::NotPositiveDefinite { .. }
+            | Self::Failed { .. } => 7,
         }
     }
 }
@@ -171,7 +213,14 @@ impl fmt::Display for Outcome {
             Self::Stagnated => f.write_str("no convergence: the tolerance is out of reach"),
             Self::Breakdown { kind, iteration } => write!(f, "breakdown at iteration {iteration}, {}", kind.reason()),
             Self::NotFinite { what } => write!(f, "{what} is not finite"),
-            Self::NoPreconditioner { error } => write!(f, "no preconditioner: {error}"),
+            Self::Unprepared { error } => write!(f, "could not be prepared: {error}"),
+            Self::Singular { pivot, what } => write!(f, "singular: no pivot for {what} {pivot}"),
+            Self::NotPositiveDefinite { row } => {
+                write!(f, "not positive definite: the pivot of row {row} is not positive")
+            }
+            Self::EntryNotFinite { row, column, value } => write!(f, "entry ({row}, {column}) is {value}"),
+            Self::Inaccurate { tolerance } => write!(f, "the solution is not within the tolerance {tolerance:.1e}"),
+            Self::Failed { reason } => write!(f, "failed: {reason}"),
         }
     }
 }

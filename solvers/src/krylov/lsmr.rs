@@ -305,6 +305,11 @@ impl Lsmr {
 impl Krylov for Lsmr {
     const NAME: &'static str = "LSMR";
     const BOTH: bool = true;
+    const MINIMUM_NORM: bool = true;
+
+    fn damping(&self) -> f64 {
+        self.damp
+    }
 
     fn drive<S: Space>(&self, problem: &Problem<'_, S>, x: &mut S::Vector) -> Found {
         let Problem { space, settings, norms, limit, .. } = problem;

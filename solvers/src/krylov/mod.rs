@@ -58,8 +58,15 @@ pub(crate) trait Krylov: Clone {
     const NAME: &'static str;
     /// Whether it needs the transposed operator, too.
     const BOTH: bool = false;
+    /// Whether it finds the solution of minimum norm where there are several.
+    const MINIMUM_NORM: bool = false;
     /// A residual that shrinks by less than this between two roundings off of the recursion is out of reach.
     const PROGRESS: f64 = 0.5;
+
+    /// The damping of a least-squares method.
+    fn damping(&self) -> f64 {
+        0.0
+    }
 
     /// Solves from the guess in `x`.
     fn drive<S: Space>(&self, problem: &Problem<'_, S>, x: &mut S::Vector) -> Found {
@@ -174,7 +181,7 @@ fn without_preconditioner(
     b: &Tensor<2>,
 ) -> Solution<Tensor<2>> {
     let x = x0.unwrap_or_else(|| Tensor::zeros(shape, (&b.device(), b.dtype())));
-    let outcome = Outcome::NoPreconditioner { error };
+    let outcome = Outcome::Unprepared { error };
     Solution { x, report: Report { outcome, ..Report::immediate(method, vec![]) } }
 }
 

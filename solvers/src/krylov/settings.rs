@@ -153,6 +153,14 @@ macro_rules! settings {
             ) -> $crate::Solution<burn::tensor::Tensor<2>> {
                 $crate::krylov::run(self, &self.settings, a, b, x0, transpose)
             }
+
+            fn damping(&self) -> f64 {
+                $crate::krylov::Krylov::damping(self)
+            }
+
+            fn finds_minimum_norm(&self) -> bool {
+                <Self as $crate::krylov::Krylov>::MINIMUM_NORM
+            }
         }
     };
 }
