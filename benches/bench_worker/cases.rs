@@ -39,6 +39,14 @@ pub enum Output {
 }
 
 impl Output {
+    /// The matrix, if it is one.
+    pub fn matrix(&self) -> Option<&Tensor<2>> {
+        match self {
+            Self::Matrix(matrix) => Some(matrix),
+            Self::Vector(_) => None,
+        }
+    }
+
     /// The numbers in row-major order.
     pub fn into_vec(self) -> Result<Vec<f64>, Box<dyn Error>> {
         let data = match self {
@@ -61,7 +69,8 @@ impl From<Tensor<2>> for Output {
     }
 }
 
-type Prepared = Result<(Box<dyn Case>, usize), Box<dyn Error>>;
+/// A case, and the number of stored entries of its matrix.
+pub type Prepared = Result<(Box<dyn Case>, usize), Box<dyn Error>>;
 
 /// The case of a problem, and the number of stored entries of its matrix.
 pub fn prepare(problem: &Problem) -> Prepared {
@@ -73,6 +82,7 @@ pub fn prepare(problem: &Problem) -> Prepared {
         "transpose" if !problem.backward() => transpose(problem),
         "logsumexp" => logsumexp(problem),
         "trisolve" => trisolve(problem),
+        "cg" | "bicgstab" | "minres" | "lsmr" => crate::solvers::iterative(problem),
         _ => Err("unsupported".into()),
     }
 }

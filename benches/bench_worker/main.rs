@@ -5,6 +5,7 @@
 mod cases;
 mod measure;
 mod problem;
+mod solvers;
 mod streams;
 
 use cases::Case;

@@ -18,6 +18,8 @@ pub struct Problem {
     pub cols: usize,
     dtype: String,
     pub seed: u64,
+    #[serde(default)]
+    pub params: serde_json::Value,
 }
 
 fn one_column() -> usize {

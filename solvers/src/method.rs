@@ -1,5 +1,6 @@
 //! What every solver is.
 
+use crate::implicit::BackwardWatch;
 use crate::operator::Operator;
 use crate::outcome::{Report, Solution};
 use crate::precond::PreconditionerError;
@@ -22,6 +23,22 @@ pub trait Method: Debug + Send + Sync {
     /// Solves with the untracked operator `a` (m x n) for the untracked `b` (m x k), from the guess `x0` (n x k) or zero.
     /// With `transpose`, solves A^T x = b for b of n x k: with the transposed preconditioner, too.
     fn run(&self, a: &Operator, b: Tensor<2>, x0: Option<Tensor<2>>, transpose: bool) -> Solution<Tensor<2>>;
+
+    /// The damping d of a least-squares method, which solves `min |A x - b|^2 + d^2 |x|^2`.
+    fn damping(&self) -> f64 {
+        0.0
+    }
+
+    /// Whether it finds the solution of minimum norm where there are several: the gradient of such a method is that of the
+    /// pseudoinverse at any rank, that of others at full rank.
+    fn finds_minimum_norm(&self) -> bool {
+        false
+    }
+
+    /// Where reports of backward passes go. Without such a place, a backward solve that does not converge panics.
+    fn watch(&self) -> Option<&BackwardWatch> {
+        None
+    }
 }
 
 impl<M: Method + ?Sized> Method for Arc<M> {
@@ -36,6 +53,18 @@ impl<M: Method + ?Sized> Method for Arc<M> {
     fn run(&self, a: &Operator, b: Tensor<2>, x0: Option<Tensor<2>>, transpose: bool) -> Solution<Tensor<2>> {
         (**self).run(a, b, x0, transpose)
     }
+
+    fn damping(&self) -> f64 {
+        (**self).damping()
+    }
+
+    fn finds_minimum_norm(&self) -> bool {
+        (**self).finds_minimum_norm()
+    }
+
+    fn watch(&self) -> Option<&BackwardWatch> {
+        (**self).watch()
+    }
 }
 
 /// A report is made by the method that it tells of.
@@ -45,6 +74,7 @@ impl Report {
         Self {
             method,
             outcome: crate::Outcome::Converged,
+            outcomes: vec![],
             iterations: 0,
             relative_residuals,
             history: vec![],

@@ -1,7 +1,28 @@
 //! Linear operators: what a solver needs of a matrix, and nothing more.
+//!
+//! | operator | of |
+//! |---|---|
+//! | [`SparseTensor`] | a sparse matrix in any format; a batch of them |
+//! | [`Dense`], [`Diagonal`] | a dense matrix; a vector |
+//! | [`FnOperator`] | two functions and the parameters that receive gradients: matrix-free |
+//! | [`Compose`] | sums, products, multiples, shifts and transposes of operators |
+//! | [`Blocks`] | operators in rows and columns |
+//!
+//! [`check_tags`] says whether what is claimed of an operator holds, [`check_transpose`] whether its transpose is one.
 
+mod algebra;
+mod blocks;
+mod check;
+mod dense;
+mod function;
+mod sparse;
 mod tags;
 
+pub use algebra::{Compose, Factor, Product, Scaled, Shifted, Sum, Tagged, Transposed};
+pub use blocks::Blocks;
+pub use check::{TagError, check_tags, check_transpose};
+pub use dense::{Dense, Diagonal};
+pub use function::{FnOperator, Parameters};
 pub use tags::Tags;
 
 use burn::tensor::{DType, Device, Tensor};
@@ -46,8 +67,47 @@ pub trait LinearOperator: Debug + Send + Sync {
     fn detach(&self) -> Operator;
 
     /// The operator as a sparse matrix (of a batch, the block-diagonal one), if its entries are at hand: what
-    /// preconditioners and direct methods need.
+    /// preconditioners and direct methods need, and what iterations on the CPU multiply by.
     fn matrix(&self) -> Option<SparseTensor<2>> {
         None
+    }
+}
+
+/// A shared operator is an operator.
+impl<A: LinearOperator + ?Sized> LinearOperator for Arc<A> {
+    fn shape(&self) -> [usize; 2] {
+        (**self).shape()
+    }
+
+    fn items(&self) -> usize {
+        (**self).items()
+    }
+
+    fn dtype(&self) -> DType {
+        (**self).dtype()
+    }
+
+    fn device(&self) -> Device {
+        (**self).device()
+    }
+
+    fn tags(&self) -> Tags {
+        (**self).tags()
+    }
+
+    fn apply(&self, x: Tensor<2>) -> Tensor<2> {
+        (**self).apply(x)
+    }
+
+    fn apply_transpose(&self, y: Tensor<2>) -> Tensor<2> {
+        (**self).apply_transpose(y)
+    }
+
+    fn detach(&self) -> Operator {
+        (**self).detach()
+    }
+
+    fn matrix(&self) -> Option<SparseTensor<2>> {
+        (**self).matrix()
     }
 }

@@ -31,6 +31,23 @@ impl Tags {
         unit_diagonal: false,
     };
 
+    /// What both have.
+    pub fn common(self, other: Self) -> Self {
+        Self {
+            symmetric: self.symmetric && other.symmetric,
+            positive_definite: self.positive_definite && other.positive_definite,
+            lower_triangular: self.lower_triangular && other.lower_triangular,
+            upper_triangular: self.upper_triangular && other.upper_triangular,
+            unit_diagonal: self.unit_diagonal && other.unit_diagonal,
+        }
+    }
+
+    /// Without a unit diagonal that nothing else keeps: that of a product of triangular operators is, no other.
+    pub(super) fn consistent(self) -> Self {
+        let unit_diagonal = self.unit_diagonal && (self.lower_triangular || self.upper_triangular);
+        Self { unit_diagonal, ..self }
+    }
+
     /// Those of the transposed operator.
     pub fn transposed(self) -> Self {
         Self { lower_triangular: self.upper_triangular, upper_triangular: self.lower_triangular, ..self }
