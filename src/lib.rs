@@ -59,6 +59,12 @@ mod tensor;
 pub mod testing;
 pub mod vjp;
 
+/// What the other crates of this workspace share with this one. Not part of the public interface.
+#[doc(hidden)]
+pub mod internals {
+    pub use crate::backend::alloc;
+}
+
 pub use backend::SparseOps;
 pub use burn;
 pub use format::TensorFormat;
