@@ -40,6 +40,7 @@
 //! | [`gallery`] | matrices by construction: grids, graphs, bands, random ones |
 //! | [`io`] | Matrix Market files, matrices on the host |
 //! | [`ops`] | the operations, one module each, with formulas |
+//! | [`encoders`] | sparse matrices from the neighbourhoods of a grid |
 //! | [`vjp`] | gradients as functions that can be differentiated again |
 //! | [`testing`] | finite differences; strategies for property tests (feature `proptest`) |
 //! | [`error`] | what can go wrong |
@@ -49,6 +50,7 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod backend;
+pub mod encoders;
 pub mod error;
 pub mod format;
 pub mod gallery;
