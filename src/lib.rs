@@ -65,6 +65,7 @@ pub mod vjp;
 #[doc(hidden)]
 pub mod internals {
     pub use crate::backend::alloc;
+    pub use crate::tensor::{read, reshape};
 }
 
 pub use backend::SparseOps;

@@ -115,6 +115,6 @@ pub trait NormalElement: Normal + Element {}
 impl<E: Normal + Element> NormalElement for E {}
 
 /// Whether tensors of the device are in the memory of the host.
-fn is_cpu(device: &Device) -> bool {
+pub(crate) fn is_cpu(device: &Device) -> bool {
     cfg!(feature = "flex") && device.clone().inner() == Device::flex()
 }
