@@ -237,10 +237,8 @@ pub enum PatternError {
         /// The sum of the blocks' shapes.
         blocks: [usize; 2],
     },
-    /// An entry outside of the blocks on the diagonal, or stored after one of a later block.
-    #[error(
-        "entry {position} ({row}, {column}) is not in its place in block {block}: entries stand block by block, inside the blocks"
-    )]
+    /// An entry outside of the blocks on the diagonal.
+    #[error("entry {position} ({row}, {column}) lies outside of block {block}, that of its row")]
     OutsideBlock {
         /// Its position.
         position: usize,
@@ -249,6 +247,18 @@ pub enum PatternError {
         /// Its column.
         column: usize,
         /// The block of its row.
+        block: usize,
+    },
+    /// An entry of a block that is stored after one of a later block.
+    #[error("entry {position} ({row}, {column}) of block {block} stands after one of a later block")]
+    BlocksMixed {
+        /// Its position.
+        position: usize,
+        /// Its row.
+        row: usize,
+        /// Its column.
+        column: usize,
+        /// Its block.
         block: usize,
     },
     /// The index type that was asked for is too small.
@@ -332,6 +342,36 @@ pub enum TensorError {
         value: i128,
         /// How many items there are.
         items: usize,
+    },
+    /// A range of rows or columns that the matrix does not have.
+    #[error("{axis}s {start}..{end} are not a range of a matrix with {size} {axis}s")]
+    Range {
+        /// Rows or columns.
+        axis: Axis,
+        /// The first of the range.
+        start: usize,
+        /// Where it ends.
+        end: usize,
+        /// How many the matrix has.
+        size: usize,
+    },
+    /// A place on a diagonal that is not stored.
+    #[error("nothing is stored at ({row}, {column}){}, on the diagonal that is to be set (insert_diagonal inserts it)", of_item(item))]
+    MissingDiagonal {
+        /// The row of the first such place.
+        row: usize,
+        /// Its column.
+        column: usize,
+        /// In a batch, its item.
+        item: Option<usize>,
+    },
+    /// A row, or column, of blocks without a block.
+    #[error("{axis} {at} of the blocks has none, which would say how large it is")]
+    NoBlock {
+        /// Rows or columns.
+        axis: Axis,
+        /// Which of them.
+        at: usize,
     },
     /// Operands that do not fit each other.
     #[error(transparent)]
@@ -425,6 +465,40 @@ pub enum OpError {
         limit: u128,
         /// The device.
         device: String,
+    },
+}
+
+/// An order that is not a permutation, or that does not exist.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PermutationError {
+    /// An index beyond the number of things.
+    #[error("index {value} at position {position} is out of range for a permutation of {length}")]
+    OutOfRange {
+        /// Where it stands.
+        position: usize,
+        /// The index.
+        value: i128,
+        /// How many things there are.
+        length: usize,
+    },
+    /// An index that stands twice.
+    #[error("position {position} of the permutation is {value}, as position {first} is already")]
+    Repeated {
+        /// The second place.
+        position: usize,
+        /// The index.
+        value: usize,
+        /// The first place.
+        first: usize,
+    },
+    /// An ordering of a matrix that is not square.
+    #[error("an ordering of rows and columns needs a square matrix, and this is {rows}x{columns}")]
+    NotSquare {
+        /// Its rows.
+        rows: usize,
+        /// Its columns.
+        columns: usize,
     },
 }
 

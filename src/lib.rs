@@ -76,6 +76,7 @@ pub use ops::reduce::{Norm, Per, Reduce, edge_gather, sparse_bidir_logsumexp, sp
 pub use ops::sddmm::{SampledProduct, sddmm, sddmm_with, try_sddmm, try_sddmm_with};
 pub use ops::spgemm::{SpgemmPlan, spgemm, try_spgemm};
 pub use ops::spmm::{SparseMatmul, sparse_mm, try_sparse_mm};
+pub use ops::structure::{Permutation, kron, try_kron};
 pub use ops::trisolve::{Triangular, TriangularSolve, sparse_triangular_solve};
 pub use pattern::Pattern;
 pub use tensor::{IntoValues, SparseParam, SparseTensor};

@@ -8,6 +8,7 @@
 //! | [`trisolve`] | [`sparse_triangular_solve`](trisolve::sparse_triangular_solve) | trisolve with the transpose, and sddmm at the triangle |
 //! | [`add`] | [`csr_add`](add::csr_add), [`sparse_add`](add::sparse_add), [`sparse_mul`](add::sparse_mul), operators, [`scale`](crate::SparseTensor::scale), [`map_coalesced`](crate::SparseTensor::map_coalesced) | gathers, and their transposes |
 //! | [`gather`] | conversions, [`coalesce`](crate::SparseTensor::coalesce) | the transposed gather |
+//! | [`structure`] | [`select_rows`](crate::SparseTensor::select_rows), [`vstack`](crate::SparseTensor::vstack), [`tril`](crate::SparseTensor::tril), [`get_diagonal`](crate::SparseTensor::get_diagonal), [`kron`](structure::kron), [`permute_symmetric`](crate::SparseTensor::permute_symmetric), [`prune`](crate::SparseTensor::prune) and their kin | the transposed gather |
 //! | [`dense`] | [`to_dense`](crate::SparseTensor::to_dense), [`from_dense`](crate::SparseTensor::from_dense) | each the other's transpose |
 //! | [`reduce`] | [`sum`](crate::SparseTensor::sum), `mean`, `max`, `min`, `norm`, [`sparse_logsumexp`](reduce::sparse_logsumexp), [`edge_gather`](reduce::edge_gather) | its own, at the entries |
 //! | [`reduce`] | [`row_softmax`](crate::SparseTensor::row_softmax), `column_softmax`, their logarithms | its own |
@@ -19,4 +20,5 @@ pub mod reduce;
 pub mod sddmm;
 pub mod spgemm;
 pub mod spmm;
+pub mod structure;
 pub mod trisolve;

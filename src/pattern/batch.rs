@@ -86,8 +86,8 @@ impl Pattern {
     /// The blocks of these shapes along the diagonal, and the range of entries of each.
     ///
     /// # Errors
-    /// If the shapes do not sum to that of the pattern, an entry lies outside of the blocks, or one of an earlier block stands
-    /// after one of a later.
+    /// If the shapes do not sum to that of the pattern, an entry lies outside of the blocks, or, where that is not so, one of an
+    /// earlier block stands after one of a later.
     pub(crate) fn split(&self, shapes: &[[usize; 2]]) -> Result<Vec<(Self, Range<usize>)>, PatternError> {
         let total = |axis| shapes.iter().fold(0usize, |sum, s| sum.saturating_add(s[axis]));
         if [total(0), total(1)] != self.shape() {
@@ -102,15 +102,17 @@ impl Pattern {
             columns.push(at..at + n);
             at += n;
         }
-        let (mut fault, mut previous) = (None, 0);
+        let (mut outside, mut mixed, mut previous) = (None, None, 0);
         self.for_each_entry(|row, column, position| {
             let block = block_of_row[row];
-            if !columns[block].contains(&column) || block < previous {
-                fault.get_or_insert(PatternError::OutsideBlock { position, row, column, block });
+            if !columns[block].contains(&column) {
+                outside.get_or_insert(PatternError::OutsideBlock { position, row, column, block });
+            } else if block < previous {
+                mixed.get_or_insert(PatternError::BlocksMixed { position, row, column, block });
             }
             previous = block;
         });
-        if let Some(fault) = fault {
+        if let Some(fault) = outside.or(mixed) {
             return Err(fault);
         }
         let mut at = 0;

@@ -290,6 +290,13 @@ fn first_duplicate(pattern: &Pattern) -> Option<usize> {
     keyed.windows(2).filter(|pair| (pair[0].0, pair[0].1) == (pair[1].0, pair[1].1)).map(|pair| pair[1].2).min()
 }
 
+/// CSR from lists that hold by construction, in the narrowest width, without a scan.
+pub(crate) fn csr_of(offsets: &[usize], columns: &[usize], shape: [usize; 2], unique: bool, ordered: bool) -> Pattern {
+    let width = width_for(shape, columns.len());
+    let [offsets, columns] = [offsets, columns].map(|indices| Indices::of_width(width, indices));
+    trusted_csr(offsets, columns, shape, unique, ordered)
+}
+
 /// Takes buffers that hold by construction, without a scan.
 pub(crate) fn trusted_csr(
     offsets: Indices,

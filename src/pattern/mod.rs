@@ -15,10 +15,10 @@ pub use plan::{Conversion, MemoryUsage};
 pub(crate) use rows::{Index, Rows, Slot, chunks};
 
 pub(crate) use self::serde::assemble;
-pub(crate) use build::trusted_csr;
+pub(crate) use build::{csr_of, trusted_csr};
 pub(crate) use indices::{Buffer, with_indices};
 pub(crate) use pairs::PairPlan;
-pub(crate) use plan::{RowView, of_view, with_rows};
+pub(crate) use plan::{RowView, Target, of_view, with_rows};
 pub(crate) use triangle::{Part, Split, SplitIndex, SplitView, with_split};
 
 use crate::error::PatternError;

@@ -51,7 +51,7 @@ pub(super) struct Plans {
 
 /// What a pattern is converted to.
 #[derive(Clone, Copy, PartialEq)]
-pub(super) enum Target {
+pub(crate) enum Target {
     Csr,
     Coo,
     Coalesced,
@@ -65,6 +65,14 @@ pub(super) enum Target {
     Part(Part),
     /// A gather of values: the sums on the diagonal.
     Diagonal,
+    /// The entries of a triangle of each of so many items, from a diagonal on.
+    Triangle { items: usize, upper: bool, offset: isize },
+    /// A gather of values: the sums on a diagonal of each of so many items.
+    DiagonalAt { items: usize, offset: isize },
+    /// A gather of values and new ones for a diagonal.
+    SetDiagonal { items: usize, offset: isize },
+    /// The pattern with all of a diagonal, and the gather of its values.
+    InsertDiagonal { items: usize, offset: isize },
 }
 
 /// The pattern that a conversion leads to, and how its values follow from those before.
@@ -411,11 +419,22 @@ impl Pattern {
     }
 
     /// A conversion from the cache, or made and kept. Never one that shares the buffers, which would keep itself alive.
-    pub(super) fn convert(&self, target: Target, make: impl FnOnce() -> Conversion) -> Conversion {
+    pub(crate) fn convert(&self, target: Target, make: impl FnOnce() -> Conversion) -> Conversion {
+        self.convert_unless_same(target, || Some(make()))
+    }
+
+    /// The same where nothing may be left to do: `make` returns `None` then, and is asked again the next time.
+    pub(crate) fn convert_unless_same(
+        &self,
+        target: Target,
+        make: impl FnOnce() -> Option<Conversion>,
+    ) -> Conversion {
         if let Some(kept) = self.converted_to(target) {
             return kept;
         }
-        let made = make();
+        let Some(made) = make() else {
+            return self.unchanged();
+        };
         self.conversions().push(((self.transposed, target), made.clone()));
         made
     }

@@ -208,59 +208,8 @@ impl SparseTensor<3> {
     }
 }
 
-impl SparseTensor<2> {
-    /// One matrix with the given ones along its diagonal, in their order; shapes may differ. In their format if they have one,
-    /// in CSR otherwise. The gradient is that of the blocks.
-    ///
-    /// # Errors
-    /// If dtypes or devices differ, there is no block, or the result is too large to index.
-    pub fn block_diagonal(blocks: &[SparseTensor<2>]) -> Result<Self, TensorError> {
-        let Some(first) = blocks.first() else {
-            return Err(TensorError::NoItems);
-        };
-        let check = Check { op: "block_diagonal" };
-        let operand = |block: &Self| Operand::sparse(&block.shape(), block.values());
-        for block in blocks {
-            check.compatible(&operand(first), &operand(block))?;
-        }
-        let name = |block: &Self| block.pattern().format().name();
-        let blocks = match blocks.iter().all(|block| name(block) == name(first)) {
-            true => blocks.to_vec(),
-            false => blocks.iter().map(Self::to_csr).collect(),
-        };
-        let patterns: Vec<_> = blocks.iter().map(|block| block.pattern().clone()).collect();
-        let pattern = Pattern::block_diagonal(&patterns)?;
-        let values = match pattern.nnz() {
-            // Burn's own would be cut off from the graph.
-            0 => first.values().clone(),
-            _ => Tensor::cat(blocks.into_iter().map(|block| block.values).collect(), 0),
-        };
-        Self::new(pattern, values)
-    }
-
-    /// The blocks of these shapes along the diagonal: the inverse of [`block_diagonal`](Self::block_diagonal).
-    ///
-    /// # Errors
-    /// If the shapes do not sum to that of the matrix, an entry lies outside of the blocks, or entries don't stand block by
-    /// block (those of CSR always do).
-    ///
-    /// ```
-    /// use sparsegrad::prelude::*;
-    ///
-    /// let a = SparseTensor::eye(3, &Device::flex())?;
-    /// let blocks = a.split_block_diagonal(&[[1, 1], [2, 2]])?;
-    /// assert_eq!(blocks[1].shape(), [2, 2]);
-    /// # Ok::<(), TensorError>(())
-    /// ```
-    pub fn split_block_diagonal(&self, shapes: &[[usize; 2]]) -> Result<Vec<Self>, TensorError> {
-        let parts = self.pattern().split(shapes)?.into_iter();
-        let tensor = |(pattern, entries)| Self::from_checked(pattern, part(self.values(), entries));
-        Ok(parts.map(tensor).collect())
-    }
-}
-
 /// A range of the values; the gradient of the others is 0.
-fn part(values: &Tensor<1>, entries: Range<usize>) -> Tensor<1> {
+pub(crate) fn part(values: &Tensor<1>, entries: Range<usize>) -> Tensor<1> {
     if !entries.is_empty() {
         return values.clone().slice([entries]);
     }

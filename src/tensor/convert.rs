@@ -62,13 +62,18 @@ impl<const D: usize> SparseTensor<D> {
         self.t().rebuilt(pattern, values)
     }
 
-    fn converted(&self, Conversion { pattern, gather: map }: Conversion) -> Self {
+    fn converted(&self, conversion: Conversion) -> Self {
+        self.converted_to(conversion, self.shape())
+    }
+
+    /// At the pattern of a conversion, which is of this shape.
+    pub(crate) fn converted_to(&self, Conversion { pattern, gather: map }: Conversion, shape: [usize; D]) -> Self {
         let values = self.values().clone();
         let values = match &map {
             Some(map) => gather(map, values),
             None => values,
         };
-        self.rebuilt(pattern, values)
+        Self::from_fitting(pattern, shape, values)
     }
 }
 

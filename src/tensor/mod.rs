@@ -6,6 +6,7 @@ mod convert;
 mod display;
 mod param;
 
+pub(crate) use batch::part;
 pub use construct::IntoValues;
 pub use param::SparseParam;
 

@@ -19,7 +19,7 @@ pub const ROWS: &[Row] = &[
 ];
 
 /// Like [`Oracle::check`], with room for a rounding of each of the parts that a result is made of: Burn rounds every step.
-fn check_steps(oracle: &Oracle, what: &str, found: &[f64], dtype: DType) -> Result<(), String> {
+pub fn check_steps(oracle: &Oracle, what: &str, found: &[f64], dtype: DType) -> Result<(), String> {
     let room = epsilon(dtype) / (32.0 * epsilon(dtype).min(epsilon(DType::F32)));
     let magnitude = oracle.magnitude.iter().map(|m| m * (1.0 + 2.0 * room)).collect();
     Oracle { sum: oracle.sum.clone(), magnitude }.check(what, found, dtype)

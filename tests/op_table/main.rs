@@ -18,6 +18,7 @@ mod conversions;
 mod products;
 mod reduce;
 mod spgemm;
+mod structure;
 mod trisolve;
 
 use common::{Host, Layout, Numbers, matrices, rounded, vector};
@@ -53,7 +54,7 @@ type Row = (&'static str, fn(&Case) -> Outcome, usize);
 
 /// The rows of every operation.
 fn rows() -> Vec<Row> {
-    [products::ROWS, trisolve::ROWS, conversions::ROWS, batches::ROWS, reduce::ROWS, spgemm::ROWS, add::ROWS].concat()
+    [products::ROWS, trisolve::ROWS, conversions::ROWS, batches::ROWS, reduce::ROWS, spgemm::ROWS, add::ROWS, structure::ROWS].concat()
 }
 
 const DTYPES: [DType; 4] = [DType::F32, DType::F64, DType::F16, DType::BF16];

@@ -21,5 +21,6 @@ mod properties;
 mod reduce;
 mod serialization;
 mod spgemm;
+mod structure;
 mod tensor;
 mod trisolve;

@@ -105,3 +105,38 @@ fn pytorch_41128_at_full_size() {
     let plans = 3 * 4 * (2 * nnz + n) as isize;
     assert!(bytes <= results + results / 5 + plans, "{bytes} bytes for {results}");
 }
+
+/// Structure operations, warm: the values of the results and their gradients; cold, indices beside them, of the order of the entries.
+#[test]
+fn structure_operations_allocate_in_the_order_of_the_entries() {
+    let n = 20_000;
+    let host = Host::random("large", [n, n], 10, 3).sorted(false);
+    let device = Device::flex().autodiff();
+    let values = crate::common::vector(&host.values, DType::F32, &device);
+    let a = SparseTensor::from_coo(&host.rows, &host.cols, values, host.shape, &device).unwrap().to_csr();
+    let a = a.detach().require_grad();
+    let p = sparsegrad::Permutation::new((0..n).rev().collect::<Vec<_>>()).unwrap();
+    type Step<'a> = (&'static str, &'a (dyn Fn() -> SparseTensor<2> + Sync));
+    let steps: [Step; 4] = [
+        ("tril", &|| a.tril(0)),
+        ("permute", &|| a.permute_symmetric(&p)),
+        ("insert", &|| a.insert_diagonal(0, Tensor::zeros([n], (&device, DType::F32)))),
+        ("select", &|| a.select_rows((0..n).step_by(2).collect::<Vec<_>>()).unwrap()),
+    ];
+    for (what, step) in steps {
+        let run = || {
+            let b = step();
+            let grads = vjp::backward(b.values(), b.values().clone().detach());
+            (a.grad(&grads).unwrap(), b)
+        };
+        let (cold, _results) = most(run);
+        let entries = (a.nnz() + n) as isize;
+        // Lists of columns and slots in 8 bytes while they grow, at most twice as long; indices of the pattern, of the gather and
+        // of its transpose in 4; values.
+        assert!(cold <= entries * (2 * 4 * 8 + 4 * 2 * 4 + 4 * 4), "{what}: {} bytes an entry", cold / entries);
+        if what != "select" {
+            let (warm, _results) = most(run);
+            assert!(warm <= 5 * 4 * entries, "{what}: {} bytes an entry, warm", warm / entries);
+        }
+    }
+}

@@ -7,6 +7,7 @@ mod layout;
 mod products;
 mod reductions;
 mod spgemm;
+mod structure;
 mod triangular;
 
 use sparsegrad::prelude::*;
