@@ -42,6 +42,7 @@
 //! | [`interop`] | matrices of faer, sprs and nalgebra-sparse (features of these names) |
 //! | [`io`] | matrices on the host; Matrix Market files, SciPy's `.npz` (feature `npz`), safetensors (feature `safetensors`) |
 //! | [`ops`] | the operations, one module each, with formulas |
+//! | [`encoders`] | sparse matrices from the neighbourhoods of a grid |
 //! | [`vjp`] | gradients as functions that can be differentiated again |
 //! | [`testing`] | finite differences; strategies for property tests (feature `proptest`) |
 //! | [`error`] | what can go wrong |
@@ -51,6 +52,7 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod backend;
+pub mod encoders;
 pub mod error;
 pub mod format;
 pub mod gallery;
@@ -62,6 +64,13 @@ mod segments;
 mod tensor;
 pub mod testing;
 pub mod vjp;
+
+/// What the other crates of this workspace share with this one. Not part of the public interface.
+#[doc(hidden)]
+pub mod internals {
+    pub use crate::backend::alloc;
+    pub use crate::tensor::{read, reshape};
+}
 
 pub use backend::SparseOps;
 pub use burn;

@@ -1,6 +1,10 @@
-//! Sparse multivariate normal distributions for [Burn](sparsegrad_solvers::sparsegrad::burn).
-//!
-//! Nothing is here yet: this crate reserves the place of distributions whose covariance or precision is sparse, which stand
-//! on [`sparsegrad_solvers`].
+//! Sparse multivariate normal distributions for [Burn](https://burn.dev), the noise that they sample from, and tests of samples.
 
+pub mod mvn;
+mod normal;
+mod statistics;
+
+pub use mvn::{Checks, Factor, Form, MvnError, Positive, SparseMultivariateNormal, Trace, positive_diagonal};
+pub use normal::{NormalElement, NormalRng};
 pub use sparsegrad_solvers;
+pub use statistics::{StatisticsError, TestResult, cov_nagao_test, mean_hotelling_t2_test};

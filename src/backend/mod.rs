@@ -1,6 +1,6 @@
 //! What all operations share: the traits that a backend fulfils, checks before dispatch, and the machinery of each backend.
 
-pub(crate) mod alloc;
+pub mod alloc;
 pub(crate) mod autodiff;
 pub(crate) mod check;
 pub(crate) mod dense;

@@ -71,10 +71,16 @@ impl Pattern {
     /// # Errors
     /// If that is too large to index.
     pub fn repeat(&self, count: usize) -> Result<Self, PatternError> {
-        if count > 0 {
-            return Self::block_diagonal(&vec![self.clone(); count]);
+        match count {
+            0 => return Ok(self.part(0..0, 0..0).0),
+            1 => return Ok(self.clone()),
+            _ => {}
         }
-        Ok(self.part(0..0, 0..0).0)
+        if let Some(kept) = self.converted_to(Target::Repeated(count)) {
+            return Ok(kept.pattern);
+        }
+        let pattern = Self::block_diagonal(&vec![self.clone(); count])?;
+        Ok(self.convert(Target::Repeated(count), || Conversion { pattern, gather: None }).pattern)
     }
 
     /// The same, planned once, and how values are repeated. `gather` is `None` if they stay as they are.

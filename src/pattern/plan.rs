@@ -7,7 +7,7 @@ use super::{Index, IndexWidth, Indices, Inner, LevelStorage, Part, Pattern, Rows
 use crate::backend::alloc;
 use crate::format::TensorFormat;
 use burn::tensor::Device;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// The row-ordered view in the index width of its pattern.
 #[derive(Debug, Clone)]
@@ -63,6 +63,8 @@ pub(crate) enum Target {
     Repeated(usize),
     /// A row for each of so many items, of its rows.
     Together(usize),
+    /// So many times along the diagonal.
+    Repeated(usize),
     /// A selection of values: those that a triangular solve reads.
     Part(Part),
     /// A gather of values: the sums on the diagonal.
@@ -446,17 +448,24 @@ impl Pattern {
         target: Target,
         make: impl FnOnce() -> Option<Conversion>,
     ) -> Conversion {
-        let key = (self.transposed, target);
-        let cache = &self.inner.plans.conversions;
-        let lock = || cache.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, found)) = lock().iter().find(|(k, _)| *k == key) {
-            return found.clone();
+        if let Some(kept) = self.converted_to(target) {
+            return kept;
         }
         let Some(made) = make() else {
             return self.unchanged();
         };
-        lock().push((key, made.clone()));
+        self.conversions().push(((self.transposed, target), made.clone()));
         made
+    }
+
+    /// A conversion that is in the cache.
+    pub(super) fn converted_to(&self, target: Target) -> Option<Conversion> {
+        let key = (self.transposed, target);
+        self.conversions().iter().find(|(k, _)| *k == key).map(|(_, kept)| kept.clone())
+    }
+
+    fn conversions(&self) -> MutexGuard<'_, Vec<((bool, Target), Conversion)>> {
+        self.inner.plans.conversions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The pieces of long rows, if there are rows to be cut.
@@ -475,8 +484,7 @@ impl Pattern {
     /// The patterns that conversions have led to.
     #[cfg(feature = "cube")]
     fn converted(&self) -> Vec<Pattern> {
-        let conversions = self.inner.plans.conversions.lock();
-        let conversions = conversions.unwrap_or_else(PoisonError::into_inner);
+        let conversions = self.conversions();
         let patterns = |(_, made): &(_, Conversion)| [Some(made.pattern.clone()), made.gather.clone()];
         conversions.iter().flat_map(patterns).flatten().collect()
     }
@@ -543,7 +551,7 @@ impl Pattern {
         let splits = plans.splits.iter().filter_map(OnceLock::get).map(SplitView::bytes).sum::<usize>();
         #[cfg(feature = "cube")]
         let device: usize = self.converted().iter().map(|pattern| pattern.memory_usage().device).sum();
-        let conversions = plans.conversions.lock().unwrap_or_else(PoisonError::into_inner);
+        let conversions = self.conversions();
         let converted = conversions
             .iter()
             .map(|(_, conversion)| indices(&conversion.pattern) + conversion.gather.as_ref().map_or(0, indices));

@@ -102,13 +102,13 @@ impl SparseTensor<2> {
 }
 
 /// The elements of a vector, in f64, on the host.
-pub(crate) fn read(values: Tensor<1>) -> Result<Vec<f64>, TensorError> {
+pub fn read(values: Tensor<1>) -> Result<Vec<f64>, TensorError> {
     let data = values.try_into_data().map_err(|error| TensorError::Read { reason: format!("{error:?}") })?;
     Ok(data.iter::<f64>().collect())
 }
 
 /// A tensor in another shape of as many elements. Burn's own reshape takes a 0 for "as before", here it is nothing.
-pub(crate) fn reshape<const A: usize, const B: usize>(tensor: Tensor<A>, shape: [usize; B]) -> Tensor<B> {
+pub fn reshape<const A: usize, const B: usize>(tensor: Tensor<A>, shape: [usize; B]) -> Tensor<B> {
     debug_assert_eq!(tensor.shape().num_elements(), shape.iter().product::<usize>());
     Tensor::from_dispatch(<Dispatch as FloatTensorOps<Dispatch>>::float_reshape(tensor.into_dispatch(), shape.into()))
 }

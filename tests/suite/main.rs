@@ -6,6 +6,7 @@ mod batch;
 #[path = "../common/mod.rs"]
 mod common;
 mod determinism;
+mod encoders;
 mod field;
 mod gallery;
 #[cfg(feature = "wgpu")]

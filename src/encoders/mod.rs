@@ -1,0 +1,8 @@
+//! Encoders: sparse matrices from what a network predicts.
+//!
+//! [`PairwiseEncoder`] makes the matrix of the relations between the voxels of a grid and their neighbours.
+
+mod neighbourhood;
+mod pairwise;
+
+pub use pairwise::{Channels, EncoderError, PairwiseEncoder, PairwiseEncoderConfig, Side};

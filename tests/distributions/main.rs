@@ -1,0 +1,8 @@
+//! Sparse multivariate normals against dense ones, their samples against statistics, the noise against its distribution.
+#![allow(missing_docs)]
+
+mod dense;
+mod mvn;
+mod noise;
+mod samples;
+mod statistics;
