@@ -91,7 +91,7 @@ fn select(case: &Case) -> Outcome {
         _ => vec![],
     };
     held += check(case, "slice", &sliced, &[(&a, &host, &|i, j| inside(i, j, &top, &(0..n)))])?;
-    let sliced = sliced.slice_columns(left.clone()).map_err(error)?;
+    let sliced = a.slice_rows(top.clone()).and_then(|a| a.slice_columns(left.clone())).map_err(error)?;
     held += check(case, "slices", &sliced, &[(&a, &host, &|i, j| inside(i, j, &top, &left))])?;
     Ok(held)
 }
@@ -286,7 +286,7 @@ fn prune(case: &Case) -> Outcome {
     // Of zeros the gradient is 0, of the others that of their place.
     let [m, n] = host.shape;
     let g = case.numbers(95, m * n);
-    let grads = vjp::backward(&dropped.to_dense(), matrix(&g, [m, n], case.dtype, &a.device()));
+    let grads = vjp::backward(&a.drop_zeros().map_err(error)?.to_dense(), matrix(&g, [m, n], case.dtype, &a.device()));
     let mut gradient = Oracle::zeros(host.nnz());
     for e in (0..host.nnz()).filter(|&e| host.values[e] != 0.0) {
         gradient.add(e, g[host.rows[e] * n + host.cols[e]]);
