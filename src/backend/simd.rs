@@ -434,21 +434,11 @@ impl<I: Index, M: Slots> Entries<'_, I, M> {
         n_entries < 16 * rows.len()
     }
 
-    /// Whether neighbours among some rows, of which a sample is looked at, mostly begin at columns far apart. If so,
+    /// Whether [`are_irregular`] rows these are. If so,
     /// rows of a dense operand are to be asked for ahead: the processor won't guess them. If not, they have been used a
     /// short while ago, and asking costs as much as loading them.
     pub(crate) fn are_irregular(&self, rows: &Range<usize>) -> bool {
-        let first = |row: usize| {
-            let of_row = self.offsets[row].get()..self.offsets[row + 1].get();
-            (!of_row.is_empty()).then(|| self.columns[of_row.start].get())
-        };
-        let (mut near, mut far) = (0, 0);
-        for row in (rows.start + 1..rows.end).step_by(rows.len().div_ceil(32).max(1)) {
-            if let (Some(this), Some(next)) = (first(row - 1), first(row)) {
-                *if this.abs_diff(next) > 64 { &mut far } else { &mut near } += 1;
-            }
-        }
-        far > near
+        are_irregular(self.offsets, self.columns, rows)
     }
 
     /// The place of the value of an entry.
@@ -461,6 +451,21 @@ impl<I: Index, M: Slots> Entries<'_, I, M> {
         // SAFETY: the caller's promise.
         unsafe { self.slots.get(entry) }
     }
+}
+
+/// Whether neighbours among some rows, of which a sample is looked at, mostly begin at columns far apart.
+pub(crate) fn are_irregular<I: Index>(offsets: &[I], columns: &[I], rows: &Range<usize>) -> bool {
+    let first = |row: usize| {
+        let of_row = offsets[row].get()..offsets[row + 1].get();
+        (!of_row.is_empty()).then(|| columns[of_row.start].get())
+    };
+    let (mut near, mut far) = (0, 0);
+    for row in (rows.start + 1..rows.end).step_by(rows.len().div_ceil(32).max(1)) {
+        if let (Some(this), Some(next)) = (first(row - 1), first(row)) {
+            *if this.abs_diff(next) > 64 { &mut far } else { &mut near } += 1;
+        }
+    }
+    far > near
 }
 
 /// What is done with the entries of a pattern, once it is known how their values are found.

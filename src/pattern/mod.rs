@@ -8,6 +8,7 @@ mod pairs;
 mod plan;
 mod rows;
 mod serde;
+mod sort;
 mod triangle;
 
 pub use indices::{IndexWidth, Indices, IntoIndices, RawIndices};

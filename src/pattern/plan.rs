@@ -4,7 +4,6 @@ use super::build::trusted_csr;
 use super::indices::Buffer;
 use super::pairs::Pairs;
 use super::{Index, IndexWidth, Indices, Inner, LevelStorage, Part, Pattern, Rows, Slot, SplitView};
-use crate::backend::alloc;
 use crate::format::TensorFormat;
 use burn::tensor::Device;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -193,12 +192,16 @@ impl<I: Index> Rows<I> {
 impl Pattern {
     /// The row-ordered view, made on first use.
     pub(crate) fn rows(&self) -> &RowView {
-        let plans = &self.inner.plans;
-        let view = if self.transposed { &plans.by_columns } else { &plans.by_rows };
-        view.get_or_init(|| match self.index_width() {
+        self.view().get_or_init(|| match self.index_width() {
             IndexWidth::I32 => RowView::I32(self.build_rows()),
             IndexWidth::I64 => RowView::I64(self.build_rows()),
         })
+    }
+
+    /// Where the row-ordered view is kept.
+    pub(super) fn view(&self) -> &OnceLock<RowView> {
+        let plans = &self.inner.plans;
+        if self.transposed { &plans.by_columns } else { &plans.by_rows }
     }
 
     fn build_rows<I: Buffer>(&self) -> Rows<I> {
@@ -246,7 +249,7 @@ impl Pattern {
     /// Stable counting sort by row: within a row, the order of storage stays.
     fn sort_by_row<I: Buffer>(&self, n_rows: usize, n_cols: usize) -> Rows<I> {
         if self.inner.format.name() != Some("COO") {
-            return self.sort_compressed(n_rows, n_cols);
+            return self.sort_across(&mut ());
         }
         let offsets = self.count_rows::<I>(n_rows);
         let mut next = offsets.clone();
@@ -259,39 +262,6 @@ impl Pattern {
             slots[at] = I::of(entry);
         });
         Rows::new(Arc::new(offsets), Arc::new(columns), Slot::Map(Arc::new(slots)), n_cols, self.nnz())
-    }
-
-    /// The same for CSR and CSC across their offsets: columns come out ascending.
-    fn sort_compressed<I: Buffer>(&self, n_rows: usize, n_cols: usize) -> Rows<I> {
-        let (positions, coordinates) = self.inner.compressed_buffers();
-        let (positions, coordinates) = (I::share(positions), I::share(coordinates));
-        let entries = coordinates.len();
-        let mut offsets = vec![I::of(0); n_rows + 1];
-        let mut columns = alloc::output::<I>(entries);
-        let mut slots = alloc::output::<I>(entries);
-        // SAFETY: the pattern was checked: coordinates are below the number of rows, and positions ascend to the number of
-        // entries. So each entry is counted, and gets a place of its own.
-        let [columns, slots] = unsafe {
-            for row in &*coordinates {
-                let count = offsets.get_unchecked_mut(row.get() + 1);
-                *count = I::of(count.get() + 1);
-            }
-            for row in 0..n_rows {
-                offsets[row + 1] = I::of(offsets[row].get() + offsets[row + 1].get());
-            }
-            let mut next = offsets.clone();
-            for column in 0..positions.len() - 1 {
-                for entry in positions[column].get()..positions[column + 1].get() {
-                    let next = next.get_unchecked_mut(coordinates.get_unchecked(entry).get());
-                    let at = next.get();
-                    *next = I::of(at + 1);
-                    columns.get_unchecked_mut(at).write(I::of(column));
-                    slots.get_unchecked_mut(at).write(I::of(entry));
-                }
-            }
-            [columns, slots].map(|buffer| alloc::finished(buffer))
-        };
-        Rows::new(Arc::new(offsets), Arc::new(columns), Slot::Map(Arc::new(slots)), n_cols, entries)
     }
 
     /// In CSR: rows ascending, and the order of storage within a row.
@@ -307,25 +277,27 @@ impl Pattern {
 
     /// The entries in CSR, in the order of the row-ordered view, whose buffers it shares.
     fn in_row_order(&self) -> Self {
-        let crossed = matches!((self.inner.format.name(), self.transposed), (Some("CSR"), true) | (Some("CSC"), false));
         with_rows!(self.rows(), rows => trusted_csr(
             Buffer::to_indices(&rows.offsets),
             Buffer::to_indices(&rows.columns),
             self.shape(),
             !self.has_duplicates(),
             // Sorted across its offsets, a compressed format is in order.
-            crossed || rows.is_sorted(),
+            self.is_across() || rows.is_sorted(),
         ))
     }
 
-    /// The transpose with its entries in the order of its own format, the one of this pattern, and the pattern in whose row
-    /// order the old values are the new ones.
-    pub(crate) fn transposed(&self) -> (Self, Self) {
-        let t = self.t();
+    /// The pattern in whose row order the values are those of [`transposed`](Self::transposed).
+    pub(crate) fn transposed_order(&self) -> Self {
+        if self.format().name() == Some("CSC") { self.clone() } else { self.t() }
+    }
+
+    /// The transpose with its entries in the order of its own format, the one of this pattern.
+    pub(crate) fn transposed(&self) -> Self {
         match self.format().name() {
-            Some("CSR") => (t.in_row_order(), t),
-            Some("COO") => (t.to_coo().pattern, t),
-            _ => (self.in_row_order().t(), self.clone()),
+            Some("CSC") => self.in_row_order().t(),
+            Some("CSR") => self.t().in_row_order(),
+            _ => self.t().to_coo().pattern,
         }
     }
 

@@ -57,9 +57,9 @@ impl<const D: usize> SparseTensor<D> {
     /// # Ok::<(), TensorError>(())
     /// ```
     pub fn transpose(&self) -> Self {
-        let (pattern, order) = self.pattern().transposed();
-        let values = in_row_order(&order, self.values().clone());
-        self.t().rebuilt(pattern, values)
+        // In this order: sorting takes the values along.
+        let values = in_row_order(&self.pattern().transposed_order(), self.values().clone());
+        self.t().rebuilt(self.pattern().transposed(), values)
     }
 
     fn converted(&self, conversion: Conversion) -> Self {

@@ -18,21 +18,20 @@ pub(super) fn gather<E: Scalar, I: Index>(rows: &Rows<I>, values: &[E], out: &mu
     }
 }
 
-/// `out[e] = values[slots[e]]`, or `out[slots[e]] = values[e]`, for a permutation.
+/// `out[e] = values[slot of e]`, or `out[slot of e] = values[e]`, where there are as many values as entries.
 ///
 /// # Panics
 ///
 /// If lengths differ.
-pub(super) fn reorder<E: Scalar, I: Index>(slots: &[I], values: &[E], back: bool, out: &mut [MaybeUninit<E>]) {
-    assert_eq!((slots.len(), out.len()), (values.len(), values.len()), "lengths");
-    for (e, slot) in slots.iter().enumerate() {
-        // SAFETY: slots are places in the values, as the pattern was checked, and out is as long.
+pub(super) fn reorder<E: Scalar, I: Index>(rows: &Rows<I>, values: &[E], back: bool, out: &mut [MaybeUninit<E>]) {
+    assert_eq!((values.len(), out.len()), (rows.n_slots, rows.n_slots), "lengths");
+    assert_eq!(rows.n_entries(), rows.n_slots, "a slot for each entry");
+    for entry in 0..rows.n_entries() {
+        let slot = rows.slot(entry);
+        // SAFETY: slots are places in the values, as the pattern was checked, and so are entries, which are as many.
         unsafe {
-            if back {
-                out.get_unchecked_mut(slot.get()).write(values[e]);
-            } else {
-                out[e].write(*values.get_unchecked(slot.get()));
-            }
+            let (from, to) = if back { (entry, slot) } else { (slot, entry) };
+            out.get_unchecked_mut(to).write(*values.get_unchecked(from));
         }
     }
 }

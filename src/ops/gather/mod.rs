@@ -94,16 +94,21 @@ impl GatherOps for burn::backend::Flex {
             })
         })
     }
+
     fn reorder(pattern: Pattern, mut values: FloatTensor<Self>, back: bool) -> FloatTensor<Self> {
+        let in_order = || with_rows!(pattern.rows(), rows => matches!(rows.slots, Slot::Identity));
+        if !pattern.is_across() && in_order() {
+            return values;
+        }
         with_float!(values.dtype(), E => {
-            with_rows!(pattern.rows(), rows => {
-                let Slot::Map(slots) = &rows.slots else {
-                    return values;
-                };
-                let values = flex::values::<E>(&mut values);
-                // SAFETY: the slots are a permutation, so that the kernel writes all.
-                unsafe { flex::filled([values.len()].into(), |out| cpu::reorder(slots, values, back, out)) }
-            })
+            let values = flex::values::<E>(&mut values);
+            let reorder = |out: &mut [_]| {
+                if back || !pattern.sort_with(values, out) {
+                    with_rows!(pattern.rows(), rows => cpu::reorder(rows, values, back, out));
+                }
+            };
+            // SAFETY: entries have different slots, as many as there are values, so that all are written.
+            unsafe { flex::filled([values.len()].into(), reorder) }
         })
     }
 }

@@ -1,7 +1,7 @@
-//! Reductions and softmax on the CPU: row after row, through a buffer that holds the elements of as many rows as fit, so that
-//! exponentials of short rows share vectors.
+//! Reductions and softmax on the CPU. What is made of exponentials is in [`exps`].
 
-use super::exp::{LANES, Real, exp_all};
+use super::exp::Real;
+use super::exps::{self, Exps};
 use super::{Norm, Reduction, Softmax};
 use crate::backend::dense::Output;
 use crate::backend::scalar::{Accumulator, Scalar};
@@ -10,11 +10,6 @@ use crate::ops::sddmm::cpu::zero_unused;
 use crate::pattern::{Index, Rows};
 use std::mem::MaybeUninit;
 use std::ops::Range;
-
-/// Elements that the buffer has room for, or those of one longer row.
-const BLOCK: usize = 512;
-/// Exponentials of sizes up to this one are added up as they are.
-const MODERATE: usize = 32;
 
 /// One number for each row, written in full.
 ///
@@ -27,11 +22,10 @@ where
 {
     assert_eq!((values.len(), out.len()), (rows.n_slots, rows.n_rows()), "values and rows");
     let out = Output::new(out);
-    let task = match reduction {
-        Reduction::LogSumExp { positions } => Task::exps(positions, Exps::Log { out }),
-        _ => Task::Elements(Elements::Reduce { reduction, out }),
-    };
-    run(rows, values, task);
+    match reduction {
+        Reduction::LogSumExp { positions } => exps::run(rows, values, positions, Exps::Log { out }),
+        _ => with_entries(rows, Run { rows, values, task: Elements::Reduce { reduction, out } }),
+    }
 }
 
 /// The gradient of the values from that of each row's number. Values that no entry has get 0.
@@ -51,11 +45,10 @@ pub(super) fn derive<E, I: Index>(
     assert_eq!((values.len(), grad.len(), out.len()), (rows.n_slots, rows.n_rows(), rows.n_slots), "lengths");
     zero_unused(rows, out);
     let out = Output::new(out);
-    let task = match reduction {
-        Reduction::LogSumExp { positions } => Task::exps(positions, Exps::Weights { grad, out }),
-        _ => Task::Elements(Elements::Derive { reduction, grad, out }),
-    };
-    run(rows, values, task);
+    match reduction {
+        Reduction::LogSumExp { positions } => exps::run(rows, values, positions, Exps::Weights { grad, out }),
+        _ => with_entries(rows, Run { rows, values, task: Elements::Derive { reduction, grad, out } }),
+    }
 }
 
 /// The number of its row for each value.
@@ -85,7 +78,7 @@ where
     zero_unused(rows, out);
     let out = Output::new(out);
     let task = if how.log { Exps::LogSoftmax { out } } else { Exps::Softmax { out } };
-    run(rows, values, Task::exps(None, task));
+    exps::run(rows, values, None, task);
 }
 
 /// The gradient of the values from that of their softmax.
@@ -106,21 +99,7 @@ pub(super) fn softmax_backward<E, I: Index>(
     zero_unused(rows, out);
     let out = Output::new(out);
     let log = how.log;
-    run(rows, values, Task::exps(None, Exps::SoftmaxBackward { grad, log, out }));
-}
-
-/// What is done with the rows.
-#[derive(Clone, Copy)]
-enum Task<'a, E> {
-    Elements(Elements<'a, E>),
-    /// With the exponentials of the elements, and so many positions of a row.
-    Exps(Option<usize>, Exps<'a, E>),
-}
-
-impl<'a, E> Task<'a, E> {
-    fn exps(positions: Option<usize>, task: Exps<'a, E>) -> Self {
-        Self::Exps(positions, task)
-    }
+    exps::run(rows, values, None, Exps::SoftmaxBackward { grad, log, out });
 }
 
 #[derive(Clone, Copy)]
@@ -129,64 +108,29 @@ enum Elements<'a, E> {
     Derive { reduction: Reduction, grad: &'a [E], out: Output<'a, E> },
 }
 
-#[derive(Clone, Copy)]
-enum Exps<'a, E> {
-    /// The logarithm of their sum.
-    Log {
-        out: Output<'a, E>,
-    },
-    /// Its gradient.
-    Weights {
-        grad: &'a [E],
-        out: Output<'a, E>,
-    },
-    Softmax {
-        out: Output<'a, E>,
-    },
-    LogSoftmax {
-        out: Output<'a, E>,
-    },
-    SoftmaxBackward {
-        grad: &'a [E],
-        log: bool,
-        out: Output<'a, E>,
-    },
-}
-
-fn run<E, I: Index>(rows: &Rows<I>, values: &[E], task: Task<'_, E>)
-where
-    E: Scalar<Acc: Real>,
-{
-    with_entries(rows, Run { rows, values, task });
-}
-
 struct Run<'a, E, I> {
     rows: &'a Rows<I>,
     values: &'a [E],
-    task: Task<'a, E>,
+    task: Elements<'a, E>,
 }
 
 impl<E: Scalar<Acc: Real>, I: Index> WithEntries<I> for Run<'_, E, I> {
     fn call<M: Slots>(self, entries: Entries<'_, I, M>) {
         let Self { rows, values, task } = self;
-        // An exponential is worth some multiplications.
-        for_each_chunk(rows, 8 * rows.n_entries(), |range| match task {
-            Task::Elements(task) => simd::run(Chunk { range, entries, values, task }),
-            Task::Exps(positions, task) => simd::run(Chunk { range, entries, values, task: (positions, task) }),
-        });
+        for_each_chunk(rows, rows.n_entries(), |range| simd::run(Chunk { range, entries, values, task }));
     }
 }
 
 /// The rows of one chunk.
-struct Chunk<'a, E, I, M, T> {
+struct Chunk<'a, E, I, M> {
     range: Range<usize>,
     entries: Entries<'a, I, M>,
     values: &'a [E],
-    task: T,
+    task: Elements<'a, E>,
 }
 
 /// The longest of some rows.
-fn longest<I: Index, M: Slots>(entries: &Entries<'_, I, M>, rows: Range<usize>) -> usize {
+pub(super) fn longest<I: Index, M: Slots>(entries: &Entries<'_, I, M>, rows: Range<usize>) -> usize {
     // SAFETY: rows of the pattern.
     rows.map(|row| unsafe { entries.of_row(row) }.len()).max().unwrap_or(0)
 }
@@ -197,7 +141,7 @@ fn longest<I: Index, M: Slots>(entries: &Entries<'_, I, M>, rows: Range<usize>) 
 ///
 /// The entries are of the pattern whose values these are.
 #[inline(always)]
-unsafe fn load_row<E: Scalar, I: Index, M: Slots>(
+pub(super) unsafe fn load_row<E: Scalar, I: Index, M: Slots>(
     entries: &Entries<'_, I, M>,
     values: &[E],
     of_row: Range<usize>,
@@ -215,7 +159,7 @@ unsafe fn load_row<E: Scalar, I: Index, M: Slots>(
 ///
 /// The entries are of the pattern that has the values of the output.
 #[inline(always)]
-unsafe fn store_row<E: Scalar, I: Index, M: Slots>(
+pub(super) unsafe fn store_row<E: Scalar, I: Index, M: Slots>(
     entries: &Entries<'_, I, M>,
     of_row: Range<usize>,
     from: impl Iterator<Item = E::Acc>,
@@ -227,7 +171,7 @@ unsafe fn store_row<E: Scalar, I: Index, M: Slots>(
     }
 }
 
-impl<E: Scalar<Acc: Real>, I: Index, M: Slots> Kernel for Chunk<'_, E, I, M, Elements<'_, E>> {
+impl<E: Scalar<Acc: Real>, I: Index, M: Slots> Kernel for Chunk<'_, E, I, M> {
     #[inline(always)]
     fn run<S: Isa>(self) {
         let Self { range, entries, values, task } = self;
@@ -247,127 +191,6 @@ impl<E: Scalar<Acc: Real>, I: Index, M: Slots> Kernel for Chunk<'_, E, I, M, Ele
                         derived(reduction, x, grad[row].widen());
                         store_row(&entries, of_row, x.iter().copied(), out);
                     }
-                }
-            }
-        }
-    }
-}
-
-impl<E: Scalar<Acc: Real>, I: Index, M: Slots> Kernel for Chunk<'_, E, I, M, (Option<usize>, Exps<'_, E>)> {
-    #[inline(always)]
-    fn run<S: Isa>(self) {
-        let Self { range, entries, values, task: (positions, task) } = self;
-        // The elements of some rows, then for each row what an absent one adds.
-        let room = BLOCK.max(longest(&entries, range.clone()) + 1).next_multiple_of(LANES);
-        let mut buffer = vec![E::Acc::ZERO; room];
-        let mut shifts = [E::Acc::ZERO; BLOCK];
-        let mut first = range.start;
-        while first < range.end {
-            // SAFETY: rows of the pattern.
-            let of_row = |row: usize| unsafe { entries.of_row(row) };
-            let start = of_row(first).start;
-            let mut end = first + 1;
-            while end < range.end && of_row(end).end - start + end + 1 - first <= BLOCK {
-                end += 1;
-            }
-            let elements = of_row(end - 1).end - start;
-            let (x, absent) = buffer.split_at_mut(elements);
-            // SAFETY: as above; the entries of consecutive rows are consecutive.
-            unsafe { load_row(&entries, values, start..start + elements, x) };
-            // No exponential, and no sum of a block, overflows or vanishes: nothing is to be shifted.
-            let moderate = size(x) <= E::Acc::of(MODERATE);
-            let mut filled = elements;
-            if !moderate {
-                for row in first..end {
-                    let of_row = of_row(row);
-                    let x = &mut x[of_row.start - start..of_row.end - start];
-                    let any_absent = positions.is_some_and(|positions| positions > x.len());
-                    let shift = shift(largest(x), any_absent);
-                    x.iter_mut().for_each(|x| *x = *x - shift);
-                    absent[row - first] = if any_absent { -shift } else { E::Acc::ZERO };
-                    shifts[row - first] = shift;
-                }
-                filled += end - first;
-            }
-            exp_all::<S, E::Acc>(&mut buffer[..filled.next_multiple_of(LANES)]);
-            let (exps, absent) = buffer.split_at_mut(elements);
-            for row in first..end {
-                let of_row = of_row(row);
-                let exps = &mut exps[of_row.start - start..of_row.end - start];
-                let (shift, one) = match moderate {
-                    true => (E::Acc::ZERO, E::Acc::ONE),
-                    false => (shifts[row - first], absent[row - first]),
-                };
-                let mut sum = total(exps);
-                if let Some(absents) = positions.and_then(|positions| positions.checked_sub(exps.len())) {
-                    sum = sum + E::Acc::of(absents) * one;
-                }
-                // SAFETY: as above; outputs and gradients have the lengths of the pattern.
-                unsafe { task.finish(&entries, values, row, of_row, exps, shift, sum) };
-            }
-            first = end;
-        }
-    }
-}
-
-impl<E: Scalar<Acc: Real>> Exps<'_, E> {
-    /// What follows from the exponentials of a row, shifted so that the largest is 1, and their sum.
-    ///
-    /// # Safety
-    ///
-    /// There is such a row, and the slices have the lengths of the pattern.
-    #[inline(always)]
-    #[allow(clippy::too_many_arguments, reason = "the parts of one row")]
-    unsafe fn finish<I: Index, M: Slots>(
-        self,
-        entries: &Entries<'_, I, M>,
-        values: &[E],
-        row: usize,
-        of_row: Range<usize>,
-        exps: &mut [E::Acc],
-        shift: E::Acc,
-        sum: E::Acc,
-    ) {
-        let zero = E::Acc::ZERO;
-        // Where all are -inf, or there are none, nothing has a weight.
-        let over_sum = |x: E::Acc| if sum == zero { zero } else { x / sum };
-        // SAFETY: the caller's promise, for all of them.
-        unsafe {
-            let value = |entry: usize| values.get_unchecked(entries.slot(entry)).widen();
-            match self {
-                Self::Log { out } => {
-                    let infinite = shift == E::Acc::INFINITY && !of_row.into_iter().any(|e| is_nan(value(e)));
-                    let log = if infinite { shift } else { shift + sum.ln() };
-                    out.at(row).write(E::narrow(log));
-                }
-                Self::Weights { grad, out } => {
-                    let scale = over_sum(grad.get_unchecked(row).widen());
-                    store_row(entries, of_row, exps.iter().map(|&x| x * scale), out);
-                }
-                Self::Softmax { out } => {
-                    let scale = over_sum(E::Acc::ONE);
-                    store_row(entries, of_row, exps.iter().map(|&x| x * scale), out);
-                }
-                Self::LogSoftmax { out } => {
-                    // -inf stays so.
-                    let log = if sum == zero { zero } else { sum.ln() };
-                    let shifted = of_row.clone().map(|entry| (value(entry) - shift) - log);
-                    store_row(entries, of_row, shifted, out);
-                }
-                Self::SoftmaxBackward { grad, log, out } => {
-                    let scale = over_sum(E::Acc::ONE);
-                    let grad = |entry: usize| grad.get_unchecked(entries.slot(entry)).widen();
-                    exps.iter_mut().for_each(|x| *x = *x * scale);
-                    let mut mean = zero;
-                    for (entry, &weight) in of_row.clone().zip(&*exps) {
-                        mean = mean + if log { grad(entry) } else { weight * grad(entry) };
-                    }
-                    let of_entries = of_row.clone().zip(&*exps).map(|(entry, &weight)| match log {
-                        true if sum == zero => zero,
-                        true => grad(entry) - weight * mean,
-                        false => weight * (grad(entry) - mean),
-                    });
-                    store_row(entries, of_row, of_entries, out);
                 }
             }
         }
@@ -397,14 +220,8 @@ impl<E: Scalar, I: Index> WithEntries<I> for Expand<'_, E, I> {
 }
 
 #[inline(always)]
-fn is_nan<A: Real>(x: A) -> bool {
+pub(super) fn is_nan<A: Real>(x: A) -> bool {
     x.partial_cmp(&x).is_none()
-}
-
-/// What is taken from the elements before the exponential: the largest, so that none overflows.
-#[inline(always)]
-fn shift<A: Real>(largest: A, any_absent: bool) -> A {
-    if any_absent && largest < A::ZERO || largest == -A::INFINITY { A::ZERO } else { largest }
 }
 
 /// The largest, NaN left out; -inf of none.
@@ -420,20 +237,6 @@ fn largest<A: Real>(x: &[A]) -> A {
     }
     let rest = chunks.remainder().iter().copied();
     lanes.into_iter().chain(rest).reduce(greater).expect("eight lanes")
-}
-
-/// The largest absolute value, NaN left out.
-#[inline(always)]
-fn size<A: Real>(x: &[A]) -> A {
-    let greater = |a: A, b: A| if b > a { b } else { a };
-    let mut lanes = [A::ZERO; LANES];
-    let mut chunks = x.chunks_exact(LANES);
-    for chunk in &mut chunks {
-        for (lane, x) in lanes.iter_mut().zip(chunk) {
-            *lane = greater(*lane, x.abs());
-        }
-    }
-    lanes.into_iter().chain(chunks.remainder().iter().map(|x| x.abs())).reduce(greater).expect("lanes")
 }
 
 /// The sum: of eight interleaved ones if there are many.

@@ -22,7 +22,7 @@
 //! | NaN | a NaN among the elements makes the result NaN |
 //! | reproducible | each result has one owner, in the order of storage of its row; a matrix is reduced by rows, then over their results |
 //!
-//! On the CPU (`cpu.rs`) exponentials are vectors of polynomials; on a GPU (`gpu.rs`) lanes share a row.
+//! On the CPU (`exps.rs`) exponentials are vectors of polynomials, and short rows share them; on a GPU (`gpu.rs`) lanes share a row.
 //!
 //! Reference for the shifted exponentials: P. Blanchard, D. Higham, N. Higham, *Accurately computing the log-sum-exp and
 //! softmax functions*, 2021.
@@ -32,6 +32,8 @@ pub(crate) mod backward;
 mod cpu;
 #[cfg(feature = "flex")]
 pub(crate) mod exp;
+#[cfg(feature = "flex")]
+mod exps;
 #[cfg(feature = "cube")]
 pub(crate) mod gpu;
 mod gradient;
