@@ -14,7 +14,7 @@ use rayon::prelude::*;
 use crate::backend::dense::{Dense, Output};
 use crate::backend::scalar::{Accumulator, Scalar, as_sums};
 use crate::backend::{alloc, simd};
-use crate::pattern::Indices;
+use crate::pattern::{Indices, partition_point};
 use crate::segments::Segments;
 pub(super) use kernels::Lanes;
 use kernels::{Outer, Product, ROWS, lanes};
@@ -108,13 +108,12 @@ impl<A> Lines<'_, A> {
     }
 }
 
-/// Some rows of a segment: a piece of work.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// Some rows of a segment, whose outer products are added.
 struct Unit {
     segment: usize,
     /// In the order of segments.
     rows: Range<usize>,
-    /// Which columns of x, of a sum of outer products.
+    /// Which columns of x.
     inner: Range<usize>,
     /// Where the sums of a part of a segment go.
     partial: Option<usize>,
@@ -139,7 +138,7 @@ impl<A> Scratch<A> {
 const SMALL: usize = 1 << 16;
 
 /// Calls `body` for each unit, in parallel if `work` multiplications are worth it.
-fn for_each<A>(units: &[Unit], work: usize, body: impl Fn(&mut Scratch<A>, &Unit) + Sync) {
+fn for_each<A, U: Sync>(units: &[U], work: usize, body: impl Fn(&mut Scratch<A>, &U) + Sync) {
     if work < SMALL || units.len() <= 1 || rayon::current_num_threads() == 1 {
         let scratch = &mut Scratch::new();
         units.iter().for_each(|unit| body(scratch, unit));
@@ -190,18 +189,33 @@ pub(super) fn segment_mm<E: Scalar>(
     if cols == 0 {
         return;
     }
+    let near = is_near::<E::Acc>(inner, cols);
+    let product = SegmentMm { order: order(segments), x, weight, bias, out: Output::new(out), near };
+    let work = x.rows() * inner * cols;
+    if let Some(size) = rows_of_block::<E>(segments, inner, cols) {
+        let blocks: Vec<usize> = (0..x.rows()).step_by(size).collect();
+        return for_each(&blocks, work, |scratch, &first| product.block(scratch, segments, first, size));
+    }
     let most = rows_of_unit(inner, cols);
     let mut units = Vec::new();
     for segment in 0..count {
         let rows = segments.range(segment);
         for first in rows.clone().step_by(most) {
-            let rows = first..rows.end.min(first + most);
-            units.push(Unit { segment, rows, inner: 0..inner, partial: None });
+            units.push((segment, first..rows.end.min(first + most)));
         }
     }
-    let near = is_near::<E::Acc>(inner, cols);
-    let product = SegmentMm { order: order(segments), x, weight, bias, out: Output::new(out), near };
-    for_each(&units, x.rows() * inner * cols, |scratch, unit| product.unit(scratch, unit));
+    for_each(&units, work, |scratch, (segment, rows)| product.rows(scratch, *segment, rows.clone()));
+}
+
+/// How many rows, in the order in which they lie, are multiplied before the next: where segments are scattered and a near cache
+/// holds enough rows for each to have several. `None` where segments are done one by one.
+fn rows_of_block<E>(segments: &Segments, inner: usize, cols: usize) -> Option<usize> {
+    const BYTES: [usize; 2] = [1 << 18, 1 << 20];
+    /// Rows of a segment on average: so many at least, and so many where there is room.
+    const RUN: [usize; 2] = [12, 32];
+    let [few, many] = BYTES.map(|bytes| bytes / ((inner + cols).max(1) * size_of::<E>()));
+    let rows = (RUN[1] * segments.len()).clamp(few, many);
+    (!segments.is_sorted() && rows >= RUN[0] * segments.len()).then_some(rows)
 }
 
 struct SegmentMm<'a, E> {
@@ -224,24 +238,54 @@ impl<E: Scalar> SegmentMm<'_, E>
 where
     E::Acc: Lanes,
 {
-    fn unit(&self, scratch: &mut Scratch<E::Acc>, unit: &Unit) {
+    /// The rows of all segments among `size` that lie together.
+    fn block(&self, scratch: &mut Scratch<E::Acc>, segments: &Segments, first: usize, size: usize) {
+        let end = self.x.rows().min(first + size);
+        // Rows of the next block are asked for bit by bit, next to the work.
+        let next = end..self.x.rows().min(end + size);
+        let share = next.len().div_ceil(segments.len());
+        for segment in 0..segments.len() {
+            for row in next.clone().skip(segment * share).take(share) {
+                simd::prefetch(self.x.row_ptr(row), self.x.cols());
+            }
+            let all = segments.range(segment);
+            // SAFETY: places of the segments' rows.
+            let before =
+                |bound| all.start + partition_point(all.len(), |at| unsafe { self.row(all.start + at) } < bound);
+            let rows = before(first)..before(end);
+            if !rows.is_empty() {
+                self.rows(scratch, segment, rows);
+            }
+        }
+    }
+
+    /// # Safety
+    ///
+    /// There is such a place.
+    unsafe fn row(&self, place: usize) -> usize {
+        // SAFETY: the caller's promise.
+        unsafe { Places { order: self.order, first: 0 }.row(place) }
+    }
+
+    /// Some rows of a segment, by their places in the order of segments.
+    fn rows(&self, scratch: &mut Scratch<E::Acc>, segment: usize, rows: Range<usize>) {
         let [.., inner, cols] = self.weight.shape;
         let Scratch { weight, bias, x, y, .. } = scratch;
-        let weight = self.weight(unit.segment, weight);
+        let weight = self.weight(segment, weight);
         let bias = self.bias.map(|all| {
             bias.clear();
-            bias.extend(all.row(unit.segment).iter().map(|b| b.widen()));
+            bias.extend(all.row(segment).iter().map(|b| b.widen()));
             bias.resize(cols.max(lanes::<E::Acc>()), E::Acc::ZERO);
             &bias[..]
         });
         let places = |first| Places { order: self.order, first };
         let in_place = self.near || places(0).are_in_order();
         if let (Some(dense), Some(out), true) = (self.x.as_sums(), self.out.as_sums(), in_place) {
-            let places = places(unit.rows.start);
-            return multiply(self.near, unit.rows.len(), Lines { dense, places }, weight, bias, out, places, cols);
+            let places = places(rows.start);
+            return multiply(self.near, rows.len(), Lines { dense, places }, weight, bias, out, places, cols);
         }
-        for first in unit.rows.clone().step_by(ROWS) {
-            let (places, count) = (places(first), ROWS.min(unit.rows.end - first));
+        for first in rows.clone().step_by(ROWS) {
+            let (places, count) = (places(first), ROWS.min(rows.end - first));
             let x = gather(Lines { dense: self.x, places }, count, inner, x);
             y.clear();
             y.reserve(count * cols);

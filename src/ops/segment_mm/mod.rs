@@ -29,6 +29,7 @@ use crate::backend::check::{Check, Operand, device_can_segments, expect};
 use crate::backend::flex::{self, with_float};
 use crate::error::OpError;
 use crate::segments::Segments;
+use crate::tensor::reshape;
 #[cfg(feature = "flex")]
 use burn::backend::flex::FlexTensor;
 use burn::backend::{Backend, Dispatch, backend_extension, tensor::FloatTensor};
@@ -328,8 +329,10 @@ pub fn try_grouped_mm(
     }
     let group = |(group, (x, weight)): (usize, (&Tensor<2>, &Tensor<2>))| {
         let segments = Segments::from_lengths([x.dims()[0]]).expect("a tensor's rows can be counted");
-        let bias = biases.map(|biases| biases[group].clone().unsqueeze_dim(0));
-        product(OP, x.clone(), weight.clone().unsqueeze_dim(0), bias, &segments)
+        let [inner, cols] = weight.dims();
+        let weight = reshape(weight.clone(), [1, inner, cols]);
+        let bias = biases.map(|biases| reshape(biases[group].clone(), [1, biases[group].dims()[0]]));
+        product(OP, x.clone(), weight, bias, &segments)
     };
     inputs.iter().zip(weights).enumerate().map(group).collect()
 }
