@@ -86,6 +86,10 @@ pub use ops::segment::{
     Reducer, segment_expand, segment_log_softmax, segment_max, segment_mean, segment_min, segment_reduce, segment_softmax,
     segment_sum, try_segment_expand, try_segment_log_softmax, try_segment_reduce, try_segment_softmax,
 };
+pub use ops::segment_mm::{
+    gather_mm, gather_mm_bias, grouped_mm, segment_mm, segment_mm_bias, segment_outer, try_gather_mm, try_gather_mm_bias,
+    try_grouped_mm, try_segment_mm, try_segment_mm_bias, try_segment_outer,
+};
 pub use ops::spgemm::{SparseProduct, SpgemmPlan, spgemm, try_spgemm};
 pub use ops::spmm::{SparseMatmul, sparse_mm, try_sparse_mm};
 pub use ops::structure::{Permutation, kron, try_kron};
@@ -96,8 +100,8 @@ pub use tensor::{IntoValues, SparseParam, SparseTensor};
 
 /// What most programs need: this crate's types and functions, and Burn's tensor and device.
 pub mod prelude {
-    pub use crate::Segments;
     pub use crate::error::{FormatError, InteropError, OpError, PatternError, SegmentsError, TensorError};
+    pub use crate::{Segments, gather_mm, gather_mm_bias, grouped_mm, segment_mm, segment_mm_bias, segment_outer};
     pub use crate::{Norm, Per, edge_gather, sparse_bidir_logsumexp, sparse_logsumexp};
     pub use crate::{
         Pattern, SparseMatmul, SparseParam, SparseTensor, SpgemmPlan, TensorFormat, sddmm, sddmm_with, sparse_mm,

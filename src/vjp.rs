@@ -14,7 +14,9 @@ use crate::backend::check::{Check, Operand, expect};
 use crate::error::TriangularError;
 use crate::ops::reduce::{self, Norm, Per, Reduce, Reduction, Softmax};
 use crate::ops::trisolve::{self, Triangular};
-use crate::ops::{edge as edge_op, sddmm as sddmm_op, segment as segment_op, spgemm as spgemm_op, spmm as spmm_op};
+use crate::ops::{
+    edge as edge_op, sddmm as sddmm_op, segment as segment_op, segment_mm as product_op, spgemm as spgemm_op, spmm as spmm_op,
+};
 use crate::pattern::Pattern;
 use crate::segments::Segments;
 use crate::tensor::SparseTensor;
@@ -57,6 +59,45 @@ pub fn spmm(a: &SparseTensor<2>, b: Tensor<2>, grad: Tensor<2>) -> (SparseTensor
 #[track_caller]
 pub fn sddmm(grad: &SparseTensor<2>, x: Tensor<2>, y: Tensor<2>) -> (Tensor<2>, Tensor<2>) {
     (spmm_op::sparse_mm(grad, y), spmm_op::sparse_mm(&grad.t(), x))
+}
+
+/// The gradients of [`segment_mm`](crate::segment_mm) and of [`gather_mm`](crate::gather_mm): from that of the product, `grad`,
+/// those of `x` and `weight`.
+///
+/// `dX_i = grad_i W_s^T` and `dW_s = sum of x_i^T grad_i`: both differentiable in `x`, `weight` and `grad`.
+///
+/// # Panics
+/// If the shapes of `x` (rows x k), `weight` (segments x k x m), `grad` (rows x m) and the segments, dtypes or devices do not fit.
+///
+/// ```
+/// use sparsegrad::{prelude::*, vjp};
+///
+/// // f(w) = |x w|^2 / 2 has the gradient x^T x w and the Hessian x^T x: here 9 in the one segment that has a row.
+/// let device = Device::flex().autodiff();
+/// let x = Tensor::<2>::from_data([[3.0]], &device);
+/// let weight = Tensor::<3>::from_data([[[1.0]], [[1.0]]], &device).require_grad();
+/// let segments = Segments::from_ids([1], 2)?;
+/// let (_, gradient) = vjp::segment_mm(x.clone(), weight.clone(), &segments, segment_mm(x, weight.clone(), &segments));
+/// let hessian = weight.grad(&gradient.sum().backward()).unwrap();
+/// assert_eq!(hessian.to_data().try_to_vec::<f32>().unwrap(), [0.0, 9.0]);
+/// # Ok::<(), SegmentsError>(())
+/// ```
+#[track_caller]
+pub fn segment_mm(x: Tensor<2>, weight: Tensor<3>, segments: &Segments, grad: Tensor<2>) -> (Tensor<2>, Tensor<3>) {
+    let of_x = product_op::segment_mm(grad.clone(), weight.swap_dims(1, 2), segments);
+    (of_x, product_op::segment_outer(x, grad, segments))
+}
+
+/// The gradients of [`segment_outer`](crate::segment_outer): from that of the sums, `grad`, those of `x` and `y`.
+///
+/// `dX_i = y_i grad_s^T` and `dY_i = x_i grad_s`: both differentiable in `x`, `y` and `grad`.
+///
+/// # Panics
+/// If the shapes of `x` (rows x k), `y` (rows x m), `grad` (segments x k x m) and the segments, dtypes or devices do not fit.
+#[track_caller]
+pub fn segment_outer(x: Tensor<2>, y: Tensor<2>, segments: &Segments, grad: Tensor<3>) -> (Tensor<2>, Tensor<2>) {
+    let of_x = product_op::segment_mm(y, grad.clone().swap_dims(1, 2), segments);
+    (of_x, product_op::segment_mm(x, grad, segments))
 }
 
 /// The gradients of [`spgemm`](crate::spgemm): from that of the product, `grad`, at the product's pattern, those of `a` and `b`.

@@ -1,7 +1,9 @@
 //! The operations on offer. To add one: a function from the problem to its case, and its line in [`prepare`].
 
 use crate::problem::Problem;
+use crate::streams;
 use burn::tensor::{Gradients, TensorData};
+use serde::Deserialize;
 use serde_json::{Value, json};
 use sparsegrad::prelude::*;
 use sparsegrad::{Triangular, sparse_triangular_solve, vjp};
@@ -57,6 +59,12 @@ impl Output {
     }
 }
 
+impl From<Tensor<3>> for Output {
+    fn from(stack: Tensor<3>) -> Self {
+        Self::Vector(stack.flatten(0, 2))
+    }
+}
+
 impl From<Tensor<1>> for Output {
     fn from(vector: Tensor<1>) -> Self {
         Self::Vector(vector)
@@ -82,6 +90,8 @@ pub fn prepare(problem: &Problem) -> Prepared {
         "transpose" if !problem.backward() => transpose(problem),
         "logsumexp" => logsumexp(problem),
         "trisolve" => trisolve(problem),
+        "segment_mm" => by_segments(problem, true),
+        "gather_mm" => by_segments(problem, false),
         "cg" | "bicgstab" | "minres" | "lsmr" => crate::solvers::iterative(problem),
         _ => Err("unsupported".into()),
     }
@@ -152,6 +162,34 @@ fn trisolve(problem: &Problem) -> Prepared {
         results(out, [("grad_values", values_grad(&a, &grads)), ("grad_dense", grad(&b, &grads))])
     };
     Ok((Box::new(case), nnz))
+}
+
+/// Sizes of products by segments.
+#[derive(Deserialize)]
+struct Sizes {
+    segments: usize,
+    rows: usize,
+    d_in: usize,
+    d_out: usize,
+}
+
+/// Rows times the matrices that an index names: in its order, or `sorted`, as segments of as many rows.
+fn by_segments(problem: &Problem, sorted: bool) -> Prepared {
+    let Sizes { segments: count, rows, d_in, d_out } = serde_json::from_value(problem.params.clone())?;
+    let ids = streams::unit(problem.seed, 5).take(rows).map(|unit| (unit * unit * count as f64) as usize);
+    let index = Segments::from_ids(ids.collect::<Vec<_>>(), count)?;
+    let segments = if sorted { Segments::from_offsets(index.offsets().clone())? } else { index };
+    let (x, weight) = (problem.dense(1, [rows, d_in]), problem.dense(3, [count, d_in, d_out]));
+    if !problem.backward() {
+        return Ok((forward(move || gather_mm(x.clone(), weight.clone(), &segments)), 0));
+    }
+    let (x, weight, upstream) = (x.require_grad(), weight.require_grad(), problem.dense(2, [rows, d_out]));
+    let case = move || {
+        let out = gather_mm(x.clone(), weight.clone(), &segments);
+        let grads = vjp::backward(&out, upstream.clone());
+        results(out, [("grad_x", grad(&x, &grads)), ("grad_weight", grad(&weight, &grads))])
+    };
+    Ok((Box::new(case), 0))
 }
 
 /// L(2, 1) of the protocol: strictly lower rows scaled to 1 in absolute sum, and 2 on the diagonal.

@@ -2,6 +2,7 @@
 
 use crate::error::OpError;
 use crate::pattern::Pattern;
+use crate::segments::Segments;
 use burn::tensor::{DType, Device, Tensor};
 
 /// An operand: its shape, dtype and device.
@@ -81,6 +82,21 @@ pub(crate) fn device_can<const D: usize>(
     #[cfg(feature = "cube")]
     super::gpu::check(op, &tensor.device(), tensor.dtype(), pattern, dense)?;
     let _ = (op, tensor, pattern, dense);
+    Ok(())
+}
+
+/// [`device_can`] at these segments, whose pattern is made for devices only.
+pub(crate) fn device_can_segments<const D: usize>(
+    op: &'static str,
+    tensor: &Tensor<D>,
+    segments: &Segments,
+    dense: &[(&'static str, [usize; 2])],
+) -> Result<(), OpError> {
+    #[cfg(feature = "cube")]
+    if super::gpu::is_cube(&tensor.device()) {
+        return device_can(op, tensor, segments.pattern(), dense);
+    }
+    let _ = (op, tensor, segments, dense);
     Ok(())
 }
 

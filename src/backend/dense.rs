@@ -56,6 +56,11 @@ impl<'a, E> Dense<'a, E> {
         self.cols
     }
 
+    /// How far apart rows lie.
+    pub(crate) fn row_stride(&self) -> usize {
+        self.row_stride
+    }
+
     /// The elements of one row.
     ///
     /// # Panics

@@ -12,18 +12,18 @@ pub(crate) mod scalar;
 pub(crate) mod simd;
 
 use crate::ops::{
-    dense::DenseOps, edge::EdgeOps, gather::GatherOps, reduce::ReduceOps, sddmm::SddmmOps, spgemm::SpgemmOps,
-    spmm::SpmmOps, trisolve::TrisolveOps,
+    dense::DenseOps, edge::EdgeOps, gather::GatherOps, reduce::ReduceOps, sddmm::SddmmOps, segment_mm::SegmentMmOps,
+    spgemm::SpgemmOps, spmm::SpmmOps, trisolve::TrisolveOps,
 };
 use crate::vjp::SeedOps;
 
 /// A Burn backend that offers every primitive of this crate: Flex, the CubeCL backends with and without fusion, and
 /// autodiff over any of them.
 pub trait SparseOps:
-    SpmmOps + SpgemmOps + SddmmOps + GatherOps + DenseOps + ReduceOps + SeedOps + TrisolveOps + EdgeOps
+    SpmmOps + SpgemmOps + SddmmOps + GatherOps + DenseOps + ReduceOps + SeedOps + SegmentMmOps + TrisolveOps + EdgeOps
 {
 }
-impl<B: SpmmOps + SpgemmOps + SddmmOps + GatherOps + DenseOps + ReduceOps + SeedOps + TrisolveOps + EdgeOps> SparseOps
-    for B
+impl<B> SparseOps for B where
+    B: SpmmOps + SpgemmOps + SddmmOps + GatherOps + DenseOps + ReduceOps + SeedOps + SegmentMmOps + TrisolveOps + EdgeOps
 {
 }

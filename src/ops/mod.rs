@@ -4,6 +4,7 @@
 //! |---|---|---|
 //! | [`spmm`] | [`sparse_mm`](spmm::sparse_mm), [`SparseTensor::matmul`](crate::SparseTensor::matmul), [`matvec`](crate::SparseTensor::matvec) | sddmm, and spmm with the transpose |
 //! | [`sddmm`] | [`sddmm`](sddmm::sddmm), [`sddmm_with`](sddmm::sddmm_with) | spmm, and spmm with the transpose |
+//! | [`segment_mm`](mod@segment_mm) | [`segment_mm`](segment_mm::segment_mm), [`gather_mm`](segment_mm::gather_mm), with biases; [`grouped_mm`](segment_mm::grouped_mm), [`segment_outer`](segment_mm::segment_outer) | segment_mm with the transposes, and sums of outer products |
 //! | [`spgemm`](mod@spgemm) | [`spgemm`](spgemm::spgemm), [`SpgemmPlan`](spgemm::SpgemmPlan), [`SparseTensor::matmul`](crate::SparseTensor::matmul) | masked products at each operand's pattern |
 //! | [`trisolve`] | [`sparse_triangular_solve`](trisolve::sparse_triangular_solve) | trisolve with the transpose, and sddmm at the triangle |
 //! | [`add`] | [`csr_add`](add::csr_add), [`sparse_add`](add::sparse_add), [`sparse_mul`](add::sparse_mul), operators, [`scale`](crate::SparseTensor::scale), [`map_coalesced`](crate::SparseTensor::map_coalesced) | gathers, and their transposes |
@@ -22,6 +23,7 @@ pub mod gather;
 pub mod reduce;
 pub mod sddmm;
 pub mod segment;
+pub mod segment_mm;
 pub mod spgemm;
 pub mod spmm;
 pub mod structure;

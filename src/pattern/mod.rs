@@ -13,7 +13,7 @@ mod triangle;
 
 pub use indices::{IndexWidth, Indices, IntoIndices, RawIndices};
 pub use plan::{Conversion, MemoryUsage};
-pub(crate) use rows::{Index, Rows, Slot, chunks};
+pub(crate) use rows::{Index, Rows, Slot, chunks, partition_point};
 
 pub(crate) use self::serde::assemble_items;
 pub(crate) use build::{csr_of, trusted_csr};

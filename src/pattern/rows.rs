@@ -116,7 +116,7 @@ pub(crate) fn chunks<I: Index>(offsets: &[I]) -> Vec<usize> {
 }
 
 /// The first index below `len` that is not `before`, which holds for a prefix.
-pub(super) fn partition_point(len: usize, mut before: impl FnMut(usize) -> bool) -> usize {
+pub(crate) fn partition_point(len: usize, mut before: impl FnMut(usize) -> bool) -> usize {
     let (mut low, mut high) = (0, len);
     while low < high {
         let middle = low + (high - low) / 2;

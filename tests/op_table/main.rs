@@ -18,6 +18,7 @@ mod conversions;
 mod products;
 mod reduce;
 mod segment;
+mod segment_mm;
 mod spgemm;
 mod structure;
 mod trisolve;
@@ -64,6 +65,7 @@ fn rows() -> Vec<Row> {
         spgemm::ROWS,
         add::ROWS,
         segment::ROWS,
+        segment_mm::ROWS,
         structure::ROWS,
     ]
     .concat()

@@ -21,6 +21,7 @@ mod pattern;
 mod properties;
 mod reduce;
 mod segment;
+mod segment_mm;
 mod serialization;
 mod spgemm;
 mod structure;

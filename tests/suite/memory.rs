@@ -211,6 +211,32 @@ fn csr_add_makes_no_dense_temporary() {
     assert!(warm <= alone + alone / 5, "{warm} bytes for {alone}");
 }
 
+/// Products by segments and by index, forward and backward: outputs and gradients, and at most a tenth more, the sums of the
+/// parts of long segments.
+#[test]
+fn products_by_segments_allocate_their_results() {
+    let (rows, count, n) = (40_000, 9, 32);
+    let mut numbers = Numbers(5);
+    let ids: Vec<usize> = (0..rows).map(|_| numbers.below(count)).collect();
+    let index = Segments::from_ids(&ids, count).unwrap();
+    let sorted = Segments::from_offsets(index.offsets().clone()).unwrap();
+    let device = Device::flex().autodiff();
+    let x = matrix(&numbers.values(rows * n), [rows, n], DType::F32, &device).require_grad();
+    let g = matrix(&numbers.values(rows * n), [rows, n], DType::F32, &device);
+    let weight = matrix(&numbers.values(count * n * n), [count, n * n], DType::F32, &device).reshape([count, n, n]);
+    let weight = Tensor::<3>::from_inner(weight.inner()).require_grad();
+    for segments in [index, sorted] {
+        let step = || {
+            let y = segment_mm(x.clone(), weight.clone(), &segments);
+            let grads = vjp::backward(&y, g.clone());
+            (x.grad(&grads).unwrap(), weight.grad(&grads).unwrap(), y)
+        };
+        let (bytes, _results) = most(step);
+        let results = 4 * (2 * rows * n + count * n * n) as isize;
+        assert!(bytes >= results && bytes <= results + results / 10, "{bytes} bytes for {results}");
+    }
+}
+
 /// pytorch/pytorch#41128: 110,000 rows and columns, 860,000 entries, 200 columns; a dense gradient would be 45 GiB, a
 /// temporary of nnz x columns 1.3 GiB.
 #[test]

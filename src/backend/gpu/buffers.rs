@@ -1,7 +1,7 @@
 //! Index buffers on devices: copied on first use, kept with the pattern, let go on request.
 
 use super::operand::arg;
-use super::{Gpu, Pieces};
+use super::{Gpu, Parts, Pieces, tiles};
 use crate::pattern::{Index, Pattern, Rows, Slot, with_rows, with_split};
 use burn::backend::DispatchDevice;
 use burn::tensor::{Bytes, DType, Device, Shape};
@@ -25,6 +25,18 @@ pub(crate) enum Part {
     Positions,
     /// Where rows start, then the column of each entry.
     Lines,
+    /// Tiles of rows: the row, the first entry and the one past the last of each.
+    Tiles {
+        size: usize,
+    },
+    /// Parts of rows, likewise, with the target of each.
+    Parts {
+        size: usize,
+    },
+    /// The rows that are cut into parts.
+    Cuts {
+        size: usize,
+    },
     /// Where the levels of a triangle start, then its rows level by level.
     Schedule {
         upper: bool,
@@ -146,6 +158,21 @@ impl<'a> View<'a> {
         self.pattern.shape()[0] + 1 + self.entries()
     }
 
+    /// Tiles of rows of at most so many entries: the row, the first entry and the one past the last of each.
+    pub fn tiles(&self, size: usize) -> BufferArg {
+        self.arg(Part::Tiles { size })
+    }
+
+    /// The table of [`Parts`] of at most so many entries.
+    pub fn parts(&self, size: usize) -> BufferArg {
+        self.arg(Part::Parts { size })
+    }
+
+    /// The rows that are cut into such parts.
+    pub fn cuts(&self, size: usize) -> BufferArg {
+        self.arg(Part::Cuts { size })
+    }
+
     /// The levels of a triangle: where they start, then their rows.
     pub fn schedule(&self, upper: bool) -> BufferArg {
         self.arg(Part::Schedule { upper })
@@ -194,7 +221,13 @@ fn host_bytes<I: Index, O: Index>(pattern: &Pattern, rows: &Rows<I>, part: Part)
         let pieces = choose(pattern.pieces().expect("asked for with pieces only"));
         bytemuck::cast_slice(&pieces.iter().map(|&i| O::of(i)).collect::<Vec<O>>()).to_vec()
     };
+    let of_tables = |table: &mut dyn Iterator<Item = [usize; 3]>| -> Vec<u8> {
+        bytemuck::cast_slice(&table.flatten().map(O::of).collect::<Vec<O>>()).to_vec()
+    };
     match part {
+        Part::Tiles { size } => of_tables(&mut tiles(rows, size).map(|(row, tile)| [row, tile.start, tile.end])),
+        Part::Parts { size } => of_tables(&mut Parts::of(rows, size).table.into_iter()),
+        Part::Cuts { size } => of_tables(&mut Parts::of(rows, size).cuts.into_iter()),
         Part::Offsets => convert(&rows.offsets),
         Part::Columns => convert(&rows.columns),
         Part::Slots => match &rows.slots {

@@ -50,6 +50,11 @@ pub(crate) fn check(
     refuse(properties, &buffers).map_or(Ok(()), |(what, size, limit)| Err(too_large(what, size, limit)))
 }
 
+/// Whether the device is a CubeCL one.
+pub(crate) fn is_cube(device: &Device) -> bool {
+    cube_device(device).is_some()
+}
+
 /// Whether the device runs shaders of wgpu.
 pub(crate) fn is_wgpu(device: &Device) -> bool {
     cube_device(device).is_some_and(|cube| cube.client().name().starts_with("wgpu"))

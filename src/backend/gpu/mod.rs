@@ -11,12 +11,14 @@ mod operand;
 mod pieces;
 #[cfg(all(test, feature = "wgpu"))]
 pub(crate) mod testing;
+mod tiles;
 
 pub(crate) use buffers::{DeviceBuffers, View, prepare, release};
-pub(crate) use check::{check, is_wgpu};
+pub(crate) use check::{check, is_cube, is_wgpu};
 pub(crate) use launch::Gpu;
-pub(crate) use operand::{Matrix, output_values, vector_size};
+pub(crate) use operand::{Matrix, any_view, output_values, vector_size};
 pub(crate) use pieces::{PIECE, Pieces};
+pub(crate) use tiles::{Parts, tiles};
 
 use burn::tensor::DType;
 

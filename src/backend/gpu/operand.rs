@@ -76,6 +76,31 @@ impl Matrix {
     }
 }
 
+/// An operand with any strides.
+pub(crate) struct AnyView<const D: usize> {
+    tensor: CubeTensor,
+    pub strides: [usize; D],
+    /// From the first to the last, gaps included.
+    pub elements: usize,
+}
+
+/// A tensor as it lies, whatever its strides.
+pub(crate) fn any_view<const D: usize>(tensor: CubeTensor) -> AnyView<D> {
+    let tensor = untile(tensor);
+    let strides = std::array::from_fn(|dim| tensor.meta.strides()[dim]);
+    let last = |dim: usize| tensor.meta.shape()[dim].saturating_sub(1) * tensor.meta.strides()[dim];
+    let empty = tensor.meta.shape().num_elements() == 0;
+    let elements = if empty { 0 } else { (0..D).map(last).sum::<usize>() + 1 };
+    AnyView { tensor, strides, elements }
+}
+
+impl<const D: usize> AnyView<D> {
+    /// As an argument of a kernel.
+    pub fn arg(&self) -> BufferArg {
+        arg(&self.tensor, self.elements)
+    }
+}
+
 /// How far apart rows lie, if each is contiguous and none overlaps the next.
 fn row_stride(tensor: &CubeTensor) -> Option<usize> {
     let [rows, cols] = [tensor.meta.shape()[0], tensor.meta.shape()[1]];

@@ -6,6 +6,7 @@ mod empties;
 mod layout;
 mod products;
 mod reductions;
+mod segment_products;
 mod segments;
 mod spgemm;
 mod structure;

@@ -17,6 +17,8 @@ mod reduce;
 mod sddmm;
 #[path = "../../../src/ops/segment/gpu/kernels.rs"]
 mod segment;
+#[path = "../../../src/ops/segment_mm/gpu/kernels.rs"]
+mod segment_mm;
 #[path = "../../../src/ops/spgemm/gpu/kernels.rs"]
 mod spgemm;
 #[path = "../../../src/ops/spmm/gpu/kernels.rs"]
@@ -45,6 +47,7 @@ use dense::Way;
 use lanes::Lanes;
 use reduce::{Kind, Plan, Stage, Task};
 use sddmm::Share;
+use segment_mm::Square;
 use spgemm::Target;
 use spmm::RowBounds;
 use std::path::Path;
@@ -310,6 +313,52 @@ impl Sources {
                 [f, a, i, i, i],
             );
         }
+        for (what, bias, by_rows) in [("segment_product", false, false), ("segment_product_bias", true, true)] {
+            add!(
+                what,
+                cube,
+                segment_mm::segment_product::SegmentProduct::new,
+                buffer(),
+                slots(map),
+                buffer(),
+                buffer(),
+                slots(bias),
+                buffer(),
+                (),
+                (),
+                (),
+                (),
+                (),
+                (),
+                (),
+                (),
+                (),
+                (),
+                Square { side: 16, by_rows },
+                [f, a, i],
+            );
+        }
+        add!(
+            "segment_outer",
+            cube,
+            segment_mm::segment_outer::SegmentOuter::new,
+            buffer(),
+            slots(map),
+            buffer(),
+            buffer(),
+            buffer(),
+            buffer(),
+            (),
+            (),
+            (),
+            (),
+            (),
+            (),
+            (),
+            (),
+            Square { side: 16, by_rows: false },
+            [f, a, i],
+        );
         if map {
             return; // the others have no slots
         }
@@ -400,6 +449,7 @@ impl Sources {
             (),
             [f, i],
         );
+        add!("add_parts", cube, segment_mm::add_parts::AddParts::new, buffer(), buffer(), buffer(), (), (), [f, a, i]);
         for (what, lanes) in [("gather_rows_1", lanes(1, true)), ("gather_rows_16", lanes(16, true))] {
             add!(
                 what,
