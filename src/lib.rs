@@ -77,18 +77,18 @@ pub use burn;
 pub use format::TensorFormat;
 pub use ops::add::{csr_add, sparse_add, sparse_mul, try_csr_add, try_sparse_add, try_sparse_mul};
 pub use ops::edge::{
-    EdgeOp, edge_dot, edge_gather, edge_mm, edge_op, edge_reduce, edge_softmax, try_edge_dot, try_edge_gather, try_edge_mm,
-    try_edge_op, try_edge_reduce, try_edge_softmax,
+    EdgeOp, edge_dot, edge_gather, edge_mm, edge_op, edge_reduce, edge_softmax, try_edge_dot, try_edge_gather,
+    try_edge_mm, try_edge_op, try_edge_reduce, try_edge_softmax,
 };
 pub use ops::reduce::{Norm, Per, Reduce, sparse_bidir_logsumexp, sparse_logsumexp};
 pub use ops::sddmm::{SampledProduct, sddmm, sddmm_with, try_sddmm, try_sddmm_with};
 pub use ops::segment::{
-    Reducer, segment_expand, segment_log_softmax, segment_max, segment_mean, segment_min, segment_reduce, segment_softmax,
-    segment_sum, try_segment_expand, try_segment_log_softmax, try_segment_reduce, try_segment_softmax,
+    Reducer, segment_expand, segment_log_softmax, segment_max, segment_mean, segment_min, segment_reduce,
+    segment_softmax, segment_sum, try_segment_expand, try_segment_log_softmax, try_segment_reduce, try_segment_softmax,
 };
 pub use ops::segment_mm::{
-    gather_mm, gather_mm_bias, grouped_mm, segment_mm, segment_mm_bias, segment_outer, try_gather_mm, try_gather_mm_bias,
-    try_grouped_mm, try_segment_mm, try_segment_mm_bias, try_segment_outer,
+    gather_mm, gather_mm_bias, grouped_mm, segment_mm, segment_mm_bias, segment_outer, try_gather_mm,
+    try_gather_mm_bias, try_grouped_mm, try_segment_mm, try_segment_mm_bias, try_segment_outer,
 };
 pub use ops::spgemm::{SparseProduct, SpgemmPlan, spgemm, try_spgemm};
 pub use ops::spmm::{SparseMatmul, sparse_mm, try_sparse_mm};
@@ -101,12 +101,12 @@ pub use tensor::{IntoValues, SparseParam, SparseTensor};
 /// What most programs need: this crate's types and functions, and Burn's tensor and device.
 pub mod prelude {
     pub use crate::error::{FormatError, InteropError, OpError, PatternError, SegmentsError, TensorError};
-    pub use crate::{Segments, gather_mm, gather_mm_bias, grouped_mm, segment_mm, segment_mm_bias, segment_outer};
     pub use crate::{Norm, Per, edge_gather, sparse_bidir_logsumexp, sparse_logsumexp};
     pub use crate::{
         Pattern, SparseMatmul, SparseParam, SparseTensor, SpgemmPlan, TensorFormat, sddmm, sddmm_with, sparse_mm,
         spgemm, try_sddmm, try_sparse_mm, try_spgemm,
     };
+    pub use crate::{Segments, gather_mm, gather_mm_bias, grouped_mm, segment_mm, segment_mm_bias, segment_outer};
     pub use burn::tensor::{DType, Device, Distribution, Int, Tensor};
 }
 

@@ -90,7 +90,7 @@ impl Pattern {
         }
         let stored = self.nnz();
         self.fits(self.shape().into_iter().chain([stored]), count)?;
-        Ok(self.convert(Target::Repeated(count), || {
+        Ok(self.convert(Target::RepeatedValues(count), || {
             let offsets: Vec<usize> = (0..=count * stored).collect();
             let columns: Vec<usize> = (0..count * stored).map(|entry| entry % stored).collect();
             let [offsets, columns] = [offsets, columns].map(|i| Indices::of_width(width_of(count * stored), &i));
