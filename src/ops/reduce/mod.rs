@@ -44,6 +44,7 @@ pub(crate) use gradient::{gradient, softmax_gradient};
 use crate::backend::check::{device_can, device_has_exp, expect};
 #[cfg(feature = "flex")]
 use crate::backend::flex::{self, with_float};
+use crate::error::OpError;
 use crate::pattern::Pattern;
 #[cfg(feature = "flex")]
 use crate::pattern::with_rows;
