@@ -62,8 +62,6 @@ pub(crate) enum Target {
     RepeatedValues(usize),
     /// A row for each of so many items, of its rows.
     Together(usize),
-    /// So many times along the diagonal.
-    Repeated(usize),
     /// A selection of values: those that a triangular solve reads.
     Part(Part),
     /// A gather of values: the sums on the diagonal.
