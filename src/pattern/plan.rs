@@ -58,6 +58,8 @@ pub(crate) enum Target {
     Stacked(usize),
     /// So many items that lie below each other, along the diagonal.
     Spread(usize),
+    /// So many times along the diagonal.
+    Repeated(usize),
     /// So many times along the diagonal, and the gather of its values from those of one.
     RepeatedValues(usize),
     /// A row for each of so many items, of its rows.

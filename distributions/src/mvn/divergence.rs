@@ -2,9 +2,9 @@
 
 use super::{Factor, MvnError, SparseMultivariateNormal, Vectors};
 use crate::NormalRng;
-use burn::tensor::Tensor;
+use burn::tensor::{FloatDType, Tensor};
 use sparsegrad::internals::reshape;
-use sparsegrad::{Norm, Per, spgemm};
+use sparsegrad::{Per, spgemm};
 
 /// How the trace of `precision_q covariance_p` is found.
 ///
@@ -85,7 +85,7 @@ impl<const D: usize> SparseMultivariateNormal<D> {
             Trace::Probes { count, seed } => self.probed_traces(other, count, seed),
             Trace::Auto if n > SMALL => self.probed_traces(other, 64, 0),
             _ => {
-                let units = Tensor::<2>::eye(n, (&self.device(), self.dtype()));
+                let units = Tensor::<2>::eye(n, &self.device()).cast(FloatDType::from(self.dtype()));
                 let sums = self.mapped(other, reshape(units, [n, 1, n]))?.sum_dim(0);
                 Ok(reshape(sums, [self.items()]))
             }
@@ -110,7 +110,6 @@ impl<const D: usize> SparseMultivariateNormal<D> {
             Factor::Shared(_) => rows.sum().expand([self.items()]),
             Factor::Each(_) => reshape(reshape(rows, [self.items(), self.event_size()]).sum_dim(1), [self.items()]),
         };
-        let _ = Norm::L2;
         Ok(Some(sums))
     }
 

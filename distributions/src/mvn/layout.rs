@@ -138,8 +138,8 @@ impl<const D: usize> SparseMultivariateNormal<D> {
         let (n, batch) = (self.event_size(), self.batch_shape());
         let (s, b) = (samples.len() as isize, batch.len() as isize);
         let (shape, axes): (Vec<usize>, Vec<isize>) = match self.factor {
-            Factor::Shared(_) => ([&[n], samples, &batch].concat(), (1..=s + b).chain([0]).collect()),
-            Factor::Each(_) => ([&batch, &[n], samples].concat(), (b + 1..=b + s).chain(0..=b).collect()),
+            Factor::Shared(_) => ([&[n][..], samples, &batch].concat(), (1..=s + b).chain([0]).collect()),
+            Factor::Each(_) => ([&batch[..], &[n], samples].concat(), (b + 1..=b + s).chain(0..=b).collect()),
         };
         let rank = "samples and batch make up the rank";
         reshape(columns, <[usize; R]>::try_from(shape).expect(rank)).permute(<[isize; R]>::try_from(axes).expect(rank))
