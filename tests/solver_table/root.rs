@@ -4,7 +4,6 @@
 #![allow(missing_docs)]
 
 mod field;
-mod krylov;
 mod operators;
 mod table;
 
