@@ -1,9 +1,9 @@
 //! Conjugate gradients.
 
-use super::Krylov;
 use super::settings::{Settings, settings};
 use super::space::{AxpyNorm, Map, Side, Space, WithDot, formula};
 use super::watch::Watch;
+use super::{Found, Krylov, Problem};
 use crate::operator::LinearOperator;
 use crate::outcome::{Breakdown, Solution};
 use burn::tensor::Tensor;
@@ -108,6 +108,16 @@ impl Krylov for Cg {
 
 impl Krylov for Recording {
     const NAME: &'static str = Cg::NAME;
+
+    fn drive<S: Space>(&self, problem: &Problem<'_, S>, x: &mut S::Vector) -> Found {
+        let found = problem.in_rounds(x, Self::PROGRESS, |x, r, watch| self.round(problem.space, x, r, watch));
+        // Of the operator as it is, not as it was scaled.
+        for matrix in self.made.borrow_mut().iter_mut() {
+            let numbers = matrix.diagonal.iter_mut().chain(&mut matrix.off_diagonal);
+            numbers.for_each(|number| *number /= problem.operator_scale);
+        }
+        found
+    }
 
     fn round<S: Space>(&self, space: &S, x: &mut S::Vector, r: &mut S::Vector, watch: &mut Watch<'_, S>) {
         let mut made = self.made.borrow_mut();

@@ -190,8 +190,19 @@ fn operator_scale(a: &Operator) -> f64 {
     let Some(matrix) = a.matrix().filter(|matrix| matrix.nnz() > 0) else {
         return 1.0;
     };
-    let largest = matrix.values().clone().abs().max().into_data().iter::<f64>().next();
-    largest.map_or(1.0, power_of_two)
+    let values = matrix.values().clone();
+    #[cfg(feature = "flex")]
+    if values.device() == Device::flex() {
+        // On the host one pass over the slice is the fastest.
+        let data = values.into_data();
+        let largest = match (data.as_slice::<f64>(), data.as_slice::<f32>()) {
+            (Ok(values), _) => values.iter().fold(0.0, |largest: f64, value| largest.max(value.abs())),
+            (_, Ok(values)) => values.iter().fold(0.0, |largest: f32, value| largest.max(value.abs())).into(),
+            _ => 1.0,
+        };
+        return power_of_two(largest);
+    }
+    values.abs().max().into_data().iter::<f64>().next().map_or(1.0, power_of_two)
 }
 
 /// The power of two whose product with a size is in [1/2, 2); 1 for what has none.
