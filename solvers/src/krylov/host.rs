@@ -323,7 +323,9 @@ impl<E: Real> Space for Host<E> {
     {
         let cols = self.cols;
         let side = if R > 0 { r[0].side } else { w[0].side };
-        debug_assert!(r.iter().all(|r| r.side == side) && w.iter().all(|w| w.side == side));
+        // Of a square operator the two sides are one.
+        let fits = |other: Side| self.rows(other).rows == self.rows(side).rows;
+        debug_assert!(r.iter().all(|r| fits(r.side)) && w.iter().all(|w| fits(w.side)));
         let (r, w) = (Shared(r.map(|r| r.elements.as_ptr())), Shared(w.map(|w| w.elements.as_mut_ptr())));
         self.blocks(side, |block, sums| {
             for (at, (item, rows)) in block.pieces.iter().enumerate() {
