@@ -159,7 +159,7 @@ impl Problem {
         let a: SparseTensor<2> = triplets.to_csr()?.on((&device, DType::F64))?;
         let [m, n] = a.shape();
         let b = match &options.rhs {
-            None => a.matmul(Tensor::ones([n, 1], (&device, DType::F64))),
+            None => a.matmul(Tensor::<2>::ones([n, 1], (&device, DType::F64))),
             Some(path) => {
                 let rhs = matrix_market::read(path)?;
                 if rhs.shape[0] != m {
@@ -365,8 +365,8 @@ fn draw(path: &Path, report: &Report) -> Result<(), Box<dyn Error>> {
         PathElement::new(vec![(0.0, f64::from(power)), (width, f64::from(power))], RGBColor(220, 220, 220))
     });
     chart.draw_series(powers)?;
-    let line = history.iter().enumerate().map(|(at, r)| (at as f64, *r));
-    chart.draw_series(LineSeries::new(line, RGBColor(38, 110, 170).stroke_width(2)))?;
+    let line: Vec<_> = history.iter().enumerate().map(|(at, r)| (at as f64, *r)).collect();
+    chart.draw_series([PathElement::new(line, RGBColor(38, 110, 170).stroke_width(2))])?;
     canvas.present()?;
     Ok(())
 }

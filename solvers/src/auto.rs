@@ -73,7 +73,9 @@ impl Default for Auto {
 
 /// Factors with at most so many entries are "small": a second or two of work, and 80 MB.
 const SMALL_FACTORS: usize = 10_000_000;
-/// The same of least squares, in columns (or rows, of a wide matrix).
+/// The pattern of A + A^T, whose factors are counted, has so many times more than LU with an ordering of columns needs.
+const LU_MARGIN: usize = 5;
+/// Least squares with at most so many columns (or rows, of a wide matrix) have small factors, too.
 const SMALL_SIDE: usize = 2_000;
 
 impl Auto {
@@ -140,9 +142,9 @@ impl Auto {
             };
         }
         let fill = predicted_fill(&matrix);
-        let small = fill <= SMALL_FACTORS;
         let positive = matrix.diagonal().is_ok_and(|diagonal| diagonal.iter().all(|&at| matrix.values[at] > 0.0));
         let symmetric = tags.symmetric || tags.positive_definite || matrix.is_symmetric();
+        let small = fill <= if symmetric { SMALL_FACTORS } else { LU_MARGIN * SMALL_FACTORS };
         let all = match (symmetric, positive, small) {
             (true, true, true) => vec![direct(&self.llt), direct(&self.ldlt), direct(&self.lu), iterative!(MinRes)],
             (true, true, false) => vec![iterative!(Cg, Ic0), iterative!(MinRes)],

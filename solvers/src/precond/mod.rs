@@ -31,6 +31,7 @@ pub use ssor::Ssor;
 use crate::host::{HostCsr, NotFinite};
 use crate::operator::{LinearOperator, Operator};
 use std::fmt::Debug;
+use std::sync::Arc;
 
 /// A recipe for an approximate inverse of an operator, M^-1. What it makes is an operator like any other, whose transpose
 /// is that of M^-1: the backward pass of a solve uses it.
@@ -61,6 +62,13 @@ impl From<Operator> for Inverse {
 impl Preconditioner for Operator {
     fn build(&self, _: &dyn LinearOperator) -> Result<Inverse, PreconditionerError> {
         Ok(self.clone().into())
+    }
+}
+
+/// A recipe that is chosen at run time.
+impl Preconditioner for Arc<dyn Preconditioner> {
+    fn build(&self, a: &dyn LinearOperator) -> Result<Inverse, PreconditionerError> {
+        (**self).build(a)
     }
 }
 
