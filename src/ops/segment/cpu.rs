@@ -355,8 +355,8 @@ impl<T: Source> Source for Scaled<T> {
     unsafe fn load<const N: usize>(&self, row: usize, column: usize) -> [T::Acc; N] {
         // SAFETY: the caller's promise.
         let mut x = unsafe { self.0.load::<N>(row, column) };
-        for lane in 0..N {
-            x[lane] = x[lane] * self.1;
+        for x in &mut x {
+            *x = *x * self.1;
         }
         x
     }

@@ -42,14 +42,12 @@ pub fn edge_columns<F: Float, A: Float, I: Int, N: Size>(
     }
     let u = Vector::<A, N>::cast_from(left[usize::cast_from(rows[entry]) * left_stride + column]);
     let v = Vector::<A, N>::cast_from(right[usize::cast_from(columns[entry]) * right_stride + column]);
-    let mut made = Vector::<A, N>::zeroed();
-    if comptime!(op == Op::Add) {
-        made = u + v;
-    } else if comptime!(op == Op::Sub) {
+    let mut made = u + v;
+    if comptime!(op == Op::Sub) {
         made = u - v;
     } else if comptime!(op == Op::Mul) {
         made = u * v;
-    } else {
+    } else if comptime!(op == Op::Div) {
         made = u / v;
     }
     out[slot_of::<I>(slots, entry) * width + column] = Vector::cast_from(made);

@@ -454,20 +454,20 @@ pub fn softmax_write<F: Float, A: Float, I: Int>(
     let x = A::cast_from(x[slot * stride + column]);
     let one = first[of_row];
     let two = second[of_row];
-    let mut y = zero;
+    let mut y = x - shift::<A>(one, infinity);
     if comptime!(task == Task::Softmax) {
         // Where all are -inf nothing has a weight.
         let mut scale = A::new(1.0_f32) / two;
         if two == zero {
             scale = zero;
         }
-        y = (x - shift::<A>(one, infinity)).exp() * scale;
+        y = y.exp() * scale;
     } else if comptime!(task == Task::LogSoftmax) {
         let mut log = two.ln();
         if two == zero {
             log = zero;
         }
-        y = (x - shift::<A>(one, infinity)) - log;
+        y -= log;
     } else {
         let g = grad_at::<F, A>(grad, slot * grad_stride + column);
         if comptime!(task == Task::Backward) {

@@ -218,6 +218,7 @@ impl<A: Accumulator> Outer<'_, A> {
         }
     }
 
+    #[allow(clippy::needless_range_loop, reason = "indices of constant ranges keep the arrays in registers")]
     #[inline(always)]
     unsafe fn tile<S: Isa, const N: usize, const V: usize, const K: usize>(
         &mut self,
