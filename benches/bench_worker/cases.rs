@@ -93,6 +93,7 @@ pub fn prepare(problem: &Problem) -> Prepared {
         "segment_mm" => by_segments(problem, true),
         "gather_mm" => by_segments(problem, false),
         "cg" | "bicgstab" | "minres" | "lsmr" => crate::solvers::iterative(problem),
+        "mvn_rsample" => crate::mvn::rsample(problem),
         _ => Err("unsupported".into()),
     }
 }
@@ -146,7 +147,7 @@ fn sddmm_at(problem: &Problem) -> Prepared {
 }
 
 fn trisolve(problem: &Problem) -> Prepared {
-    let a = lower_factor(&problem.matrix()?)?;
+    let a = lower_factor(&problem.matrix()?, Some(2.0), 1.0)?;
     let ([n, _], nnz, k) = (a.shape(), a.nnz(), problem.cols);
     let b = problem.dense(1, [n, k]);
     let solve = |a: &SparseTensor<2>, b: &Tensor<2>| {
@@ -192,8 +193,12 @@ fn by_segments(problem: &Problem, sorted: bool) -> Prepared {
     Ok((Box::new(case), 0))
 }
 
-/// L(2, 1) of the protocol: strictly lower rows scaled to 1 in absolute sum, and 2 on the diagonal.
-fn lower_factor(a: &SparseTensor<2>) -> Result<SparseTensor<2>, Box<dyn Error>> {
+/// L(d, s) of the protocol: strictly lower rows scaled to s in absolute sum, and d, if there is one, on the diagonal.
+pub fn lower_factor(
+    a: &SparseTensor<2>,
+    diagonal: Option<f64>,
+    row_sum: f64,
+) -> Result<SparseTensor<2>, Box<dyn Error>> {
     let ([n, _], dtype) = (a.shape(), a.dtype());
     let mut rows = vec![Vec::new(); n];
     for (row, column, value) in a.triplets()?.filter(|&(row, column, _)| column < row) {
@@ -202,9 +207,9 @@ fn lower_factor(a: &SparseTensor<2>) -> Result<SparseTensor<2>, Box<dyn Error>> 
     let (mut at, mut columns, mut values) = (Vec::new(), Vec::new(), Vec::new());
     for (row, mut entries) in rows.into_iter().enumerate() {
         let sum: f64 = entries.iter().map(|(_, value)| value.abs()).sum();
-        let scale = if sum == 0.0 { 1.0 } else { 1.0 / sum };
+        let scale = if sum == 0.0 { 1.0 } else { row_sum / sum };
         entries.iter_mut().for_each(|(_, value)| *value *= scale);
-        entries.push((row, 2.0));
+        entries.extend(diagonal.map(|value| (row, value)));
         entries.sort_by_key(|entry| entry.0);
         for (column, value) in entries {
             at.push(row);
@@ -246,17 +251,20 @@ fn forward<T: Into<Output>>(operation: impl Fn() -> T + 'static) -> Box<dyn Case
     Box::new(move || results(operation(), []))
 }
 
-fn results<const N: usize>(out: impl Into<Output>, gradients: [(&'static str, Output); N]) -> Results {
+/// The result and its gradients.
+pub fn results<const N: usize>(out: impl Into<Output>, gradients: [(&'static str, Output); N]) -> Results {
     [("out", out.into())].into_iter().chain(gradients).collect()
 }
 
-fn grad<const D: usize>(operand: &Tensor<D>, grads: &Gradients) -> Output
+/// The gradient of a dense operand.
+pub fn grad<const D: usize>(operand: &Tensor<D>, grads: &Gradients) -> Output
 where
     Output: From<Tensor<D>>,
 {
     operand.grad(grads).expect("a tracked operand").into()
 }
 
-fn values_grad(matrix: &SparseTensor<2>, grads: &Gradients) -> Output {
+/// The gradient of a matrix at its stored entries.
+pub fn values_grad(matrix: &SparseTensor<2>, grads: &Gradients) -> Output {
     matrix.grad(grads).expect("a tracked matrix").values().clone().into()
 }

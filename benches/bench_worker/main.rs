@@ -4,6 +4,7 @@
 
 mod cases;
 mod measure;
+mod mvn;
 mod problem;
 mod solvers;
 mod streams;

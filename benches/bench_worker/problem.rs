@@ -58,7 +58,8 @@ impl Problem {
         self.tensor(streams::values(self.seed, stream).take(shape.iter().product()).collect(), shape)
     }
 
-    fn tensor<const D: usize>(&self, values: Vec<f64>, shape: [usize; D]) -> Tensor<D> {
+    /// Numbers of the problem's dtype, on its device.
+    pub fn tensor<const D: usize>(&self, values: Vec<f64>, shape: [usize; D]) -> Tensor<D> {
         Tensor::from_data(TensorData::new(values, shape), (&self.device(), self.dtype()))
     }
 }

@@ -1,20 +1,17 @@
 //! Iterative solvers.
 
-use crate::cases::{Case, Prepared, Results};
+use crate::cases::{Case, Prepared, Results, grad, results, values_grad};
 use crate::problem::Problem;
 use burn::tensor::TensorData;
 use serde_json::{Value, json};
 use sparsegrad::prelude::*;
-use sparsegrad_solvers::operator::Operator;
-use sparsegrad_solvers::{BiCgStab, Cg, Lsmr, Method, MinRes};
+use sparsegrad::vjp;
+use sparsegrad_solvers::{BiCgStab, Cg, Lsmr, Method, MinRes, sparse_lstsq, sparse_solve};
 use std::error::Error;
 use std::sync::Arc;
 
 /// cg, bicgstab, minres and lsmr, from 0.
 pub fn iterative(problem: &Problem) -> Prepared {
-    if problem.backward() {
-        return Err("unsupported".into());
-    }
     let least_squares = problem.op == "lsmr";
     let a = problem.matrix()?;
     let a = if least_squares { a } else { jacobi_scaled(&a)? };
@@ -26,15 +23,20 @@ pub fn iterative(problem: &Problem) -> Prepared {
         "minres" => Arc::new(MinRes::new().tolerance(rtol).max_iterations(limit)),
         _ => Arc::new(Lsmr::new().tolerance(rtol).max_iterations(limit)),
     };
-    let b = problem.dense::<2>(1, [a.shape()[0], 1]);
-    let nnz = a.nnz();
-    Ok((Box::new(Solve { operator: Arc::new(a.clone()), a, b, method, least_squares, iterations: 0 }), nnz))
+    let ([m, n], nnz) = (a.shape(), a.nnz());
+    let b = problem.dense::<2>(1, [m, 1]);
+    let (a, b, upstream) = match problem.backward() {
+        true => (a.require_grad(), b.require_grad(), Some(problem.dense::<2>(2, [n, 1]))),
+        false => (a, b, None),
+    };
+    Ok((Box::new(Solve { a, b, upstream, method, least_squares, iterations: 0 }), nnz))
 }
 
 struct Solve {
     a: SparseTensor<2>,
-    operator: Operator,
     b: Tensor<2>,
+    /// For the backward pass, if there is one.
+    upstream: Option<Tensor<2>>,
     method: Arc<dyn Method>,
     least_squares: bool,
     iterations: usize,
@@ -42,9 +44,15 @@ struct Solve {
 
 impl Case for Solve {
     fn run(&mut self) -> Results {
-        let solution = self.method.run(&self.operator, self.b.clone(), None, false);
+        let (a, b, method) = (&self.a, self.b.clone(), self.method.clone());
+        let solution = if self.least_squares { sparse_lstsq(a, b, method) } else { sparse_solve(a, b, method) };
         self.iterations = solution.report.iterations;
-        vec![("out", solution.x.into())]
+        let Some(upstream) = &self.upstream else {
+            return results(solution.x, []);
+        };
+        let grads = vjp::backward(&solution.x, upstream.clone());
+        let gradients = [("grad_values", values_grad(a, &grads)), ("grad_dense", grad(&self.b, &grads))];
+        results(solution.x, gradients)
     }
 
     fn info(&self, results: &Results) -> Value {

@@ -237,6 +237,11 @@ impl Method for Chosen {
                 return solution;
             }
             tried.push(format!("{name} was tried: {}", solution.report.outcome));
+            if matches!(solution.report.outcome, Outcome::NotFinite { .. } | Outcome::EntryNotFinite { .. }) {
+                // No other method gets over that.
+                best = Some(solution);
+                break;
+            }
             let better = best.as_ref().is_none_or(|best| worst(&solution) < worst(best) || worst(best).is_nan());
             if better {
                 best = Some(solution);
