@@ -9,16 +9,18 @@
 //! gradient of the misfit, which passes through the solve (one more solve, transposed, by the same preconditioner) and through
 //! the assembly of the matrix. Exit codes: 0 if the recovered conductivity is much closer to the true one, 2 if not.
 
+#[path = "picture.rs"]
+mod picture;
+
 use burn::tensor::TensorData;
 use clap::Parser;
 use indicatif::{ProgressBar, ProgressStyle};
-use plotters::prelude::*;
+use picture::Panel;
 use rand::{RngExt, SeedableRng, rngs::StdRng};
 use sparsegrad::gallery::Grid;
 use sparsegrad::prelude::*;
 use sparsegrad_solvers::{Cg, Plan, precond::Ic0, sparse_solve};
 use std::error::Error;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -173,38 +175,8 @@ impl Adam {
 
 /// The fields beside each other, in one scale of colours.
 fn draw(path: &Path, fields: [&Tensor<2>; 3]) -> Result<(), Box<dyn Error>> {
-    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
-        fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-    }
     let fields = fields.map(|field| (field.dims()[0], field.to_data().iter::<f64>().map(f64::ln).collect::<Vec<_>>()));
     let (low, high) = fields[0].1.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(l, h), v| (l.min(*v), h.max(*v)));
-    let canvas = BitMapBackend::new(path, (1260, 440)).into_drawing_area();
-    canvas.fill(&WHITE)?;
-    for (panel, (n, values)) in canvas.split_evenly((1, 3)).iter().zip(&fields) {
-        let cells = panel.margin(20, 20, 20, 20);
-        let (width, height) = cells.dim_in_pixel();
-        let place = |size: u32, at: usize| (size as usize * at / n) as i32;
-        for (cell, value) in values.iter().enumerate() {
-            let (row, column) = (cell / n, cell % n);
-            let share = ((value - low) / (high - low)).clamp(0.0, 1.0);
-            let corners =
-                [(place(width, column), place(height, row)), (place(width, column + 1), place(height, row + 1))];
-            // From blue over white to orange.
-            let mix = |from: f64, to: f64, share: f64| (from + (to - from) * share) as u8;
-            let colour = match share < 0.5 {
-                true => RGBColor(
-                    mix(38.0, 250.0, 2.0 * share),
-                    mix(110.0, 250.0, 2.0 * share),
-                    mix(170.0, 250.0, 2.0 * share),
-                ),
-                false => {
-                    let share = 2.0 * share - 1.0;
-                    RGBColor(mix(250.0, 222.0, share), mix(250.0, 120.0, share), mix(250.0, 31.0, share))
-                }
-            };
-            cells.draw(&Rectangle::new(corners, colour.filled()))?;
-        }
-    }
-    canvas.present()?;
-    Ok(())
+    let panels: Vec<_> = fields.into_iter().map(|(side, values)| Panel { side, values, low, high }).collect();
+    picture::draw(path, &[&panels])
 }
