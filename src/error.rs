@@ -356,7 +356,10 @@ pub enum TensorError {
         size: usize,
     },
     /// A place on a diagonal that is not stored.
-    #[error("nothing is stored at ({row}, {column}){}, on the diagonal that is to be set (insert_diagonal inserts it)", of_item(item))]
+    #[error(
+        "nothing is stored at ({row}, {column}){}, on the diagonal that is to be set (insert_diagonal inserts it)",
+        of_item(item)
+    )]
     MissingDiagonal {
         /// The row of the first such place.
         row: usize,

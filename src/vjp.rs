@@ -15,7 +15,8 @@ use crate::error::TriangularError;
 use crate::ops::reduce::{self, Norm, Per, Reduce, Reduction, Softmax};
 use crate::ops::trisolve::{self, Triangular};
 use crate::ops::{
-    edge as edge_op, sddmm as sddmm_op, segment as segment_op, segment_mm as product_op, spgemm as spgemm_op, spmm as spmm_op,
+    edge as edge_op, sddmm as sddmm_op, segment as segment_op, segment_mm as product_op, spgemm as spgemm_op,
+    spmm as spmm_op,
 };
 use crate::pattern::Pattern;
 use crate::segments::Segments;

@@ -24,6 +24,15 @@ pub trait SparseOps:
 {
 }
 impl<B> SparseOps for B where
-    B: SpmmOps + SpgemmOps + SddmmOps + GatherOps + DenseOps + ReduceOps + SeedOps + SegmentMmOps + TrisolveOps + EdgeOps
+    B: SpmmOps
+        + SpgemmOps
+        + SddmmOps
+        + GatherOps
+        + DenseOps
+        + ReduceOps
+        + SeedOps
+        + SegmentMmOps
+        + TrisolveOps
+        + EdgeOps
 {
 }

@@ -69,13 +69,26 @@ pub(crate) enum Target {
     /// A gather of values: the sums on the diagonal.
     Diagonal,
     /// The entries of a triangle of each of so many items, from a diagonal on.
-    Triangle { items: usize, upper: bool, offset: isize },
+    Triangle {
+        items: usize,
+        upper: bool,
+        offset: isize,
+    },
     /// A gather of values: the sums on a diagonal of each of so many items.
-    DiagonalAt { items: usize, offset: isize },
+    DiagonalAt {
+        items: usize,
+        offset: isize,
+    },
     /// A gather of values and new ones for a diagonal.
-    SetDiagonal { items: usize, offset: isize },
+    SetDiagonal {
+        items: usize,
+        offset: isize,
+    },
     /// The pattern with all of a diagonal, and the gather of its values.
-    InsertDiagonal { items: usize, offset: isize },
+    InsertDiagonal {
+        items: usize,
+        offset: isize,
+    },
     /// One entry a column, in the order of columns.
     ColumnOrder,
     /// All entries in one row.
@@ -415,11 +428,7 @@ impl Pattern {
     }
 
     /// The same where nothing may be left to do: `make` returns `None` then, and is asked again the next time.
-    pub(crate) fn convert_unless_same(
-        &self,
-        target: Target,
-        make: impl FnOnce() -> Option<Conversion>,
-    ) -> Conversion {
+    pub(crate) fn convert_unless_same(&self, target: Target, make: impl FnOnce() -> Option<Conversion>) -> Conversion {
         if let Some(kept) = self.converted_to(target) {
             return kept;
         }

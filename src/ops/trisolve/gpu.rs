@@ -15,8 +15,8 @@ use std::ops::Range;
 
 /// Levels of at most this many vectors share a launch.
 const SMALL: usize = 2048;
-/// So many of them at most: some devices cut long loops.
-const LONGEST: usize = 16_384;
+/// So many of them at most: some devices cut loops after 65,535 rounds, those of inner loops counted with them.
+const LONGEST: usize = 2048;
 
 impl TrisolveOps for CubeBackend {
     fn trisolve(triangle: Triangle, values: FloatTensor<Self>, rhs: FloatTensor<Self>) -> FloatTensor<Self> {

@@ -18,8 +18,13 @@ fn pytorch_1631_a_selection_with_repeats_accumulates() {
 #[test]
 fn tensorflow_127480_indices_are_checked() {
     let a = coo([2, 3], &[0, 1], &[1, 2], &[1., 2.]);
-    let index = |position, value| {
-        PatternError::IndexOutOfRange { axis: Axis::Row, position, value, bound: 2, shape: [2, 3], group: None }
+    let index = |position, value| PatternError::IndexOutOfRange {
+        axis: Axis::Row,
+        position,
+        value,
+        bound: 2,
+        shape: [2, 3],
+        group: None,
     };
     assert_eq!(a.select_rows([0, 1, 2]).unwrap_err(), TensorError::Pattern(index(2, 2)));
     let indices = Tensor::<1, Int>::from_data([-1, 0], &device());
