@@ -36,7 +36,7 @@ pub fn factor(n: usize, form: Form, seed: u64) -> (Vec<usize>, Vec<usize>, Vec<f
     for i in 0..n {
         for j in 0..=i {
             let x = drawn[i * n + j];
-            let stored = if i == j { !form.is_ldlt() } else { (i * 7 + j * 3 + seed as usize) % 3 != 0 };
+            let stored = if i == j { !form.is_ldlt() } else { !(i * 7 + j * 3 + seed as usize).is_multiple_of(3) };
             if stored {
                 let x = if i == j { 1.5 + x } else { x };
                 rows.push(i);
@@ -196,7 +196,7 @@ fn divergences_by_probes_are_near() {
 fn a_single_distribution_gives_single_numbers() {
     let device = Device::flex();
     let l = || {
-        SparseTensor::from_triplets(&[0, 1, 1, 2, 2], &[0, 0, 1, 1, 2], &[2.0, 1.0, 3.0, 4.0, 5.0], [3, 3], &device)
+        SparseTensor::from_triplets([0, 1, 1, 2, 2], [0, 0, 1, 1, 2], [2.0, 1.0, 3.0, 4.0, 5.0], [3, 3], &device)
             .unwrap()
     };
     let made = SparseMultivariateNormal::covariance_llt(tensor(&[1.0, 2.0, 3.0], [3], &device), l()).unwrap();
@@ -211,8 +211,8 @@ fn a_single_distribution_gives_single_numbers() {
 fn scikit_sparse_43_llt_is_not_ldlt() {
     let device = Device::flex();
     let zero = || tensor(&[0.0, 0.0], [2], &device);
-    let l = || SparseTensor::from_triplets(&[0, 1, 1], &[0, 0, 1], &[2.0, 1.0, 2f64.sqrt()], [2, 2], &device).unwrap();
-    let unit = || SparseTensor::from_triplets(&[1], &[0], &[0.5], [2, 2], &device).unwrap();
+    let l = || SparseTensor::from_triplets([0, 1, 1], [0, 0, 1], [2.0, 1.0, 2f64.sqrt()], [2, 2], &device).unwrap();
+    let unit = || SparseTensor::from_triplets([1], [0], [0.5], [2, 2], &device).unwrap();
     let d = || tensor(&[4.0, 2.0], [2], &device);
     let x = || tensor(&[1.0, -1.0], [2], &device);
     let ones = || tensor(&[1.0, 1.0], [2], &device);
@@ -235,9 +235,9 @@ fn samples_of_given_noise_as_torchsparsegradutils_has_them() {
     let device = Device::flex();
     let loc = || tensor(&[1.0, 2.0, 3.0], [3], &device);
     let l =
-        SparseTensor::from_triplets(&[0, 1, 1, 2, 2], &[0, 0, 1, 1, 2], &[2.0, 1.0, 3.0, 4.0, 5.0], [3, 3], &device)
+        SparseTensor::from_triplets([0, 1, 1, 2, 2], [0, 0, 1, 1, 2], [2.0, 1.0, 3.0, 4.0, 5.0], [3, 3], &device)
             .unwrap();
-    let strict = SparseTensor::from_triplets(&[1, 2], &[0, 1], &[1.0, 4.0], [3, 3], &device).unwrap();
+    let strict = SparseTensor::from_triplets([1, 2], [0, 1], [1.0, 4.0], [3, 3], &device).unwrap();
     let d = || Some(tensor(&[4.0, 1.0, 9.0], [3], &device));
     let expected = [
         [3.0, 0.0, 9.0],
@@ -413,7 +413,7 @@ fn a_factor_with_a_positive_diagonal_trains_from_anything() {
     let device = Device::flex().autodiff();
     for function in [Positive::Softplus, Positive::Exp] {
         let values = tensor(&[-3.0, 0.5, 0.0], [3], &device).require_grad();
-        let pattern = SparseTensor::from_triplets(&[0, 1, 1], &[0, 0, 1], &[0.0f64; 3], [2, 2], &device).unwrap();
+        let pattern = SparseTensor::from_triplets([0, 1, 1], [0, 0, 1], [0.0f64; 3], [2, 2], &device).unwrap();
         let l = positive_diagonal(&pattern.with_values(values.clone()).unwrap(), function).unwrap();
         let made = SparseMultivariateNormal::precision_llt(tensor(&[0.0; 2], [2], &device), l).unwrap();
         let samples = made.rsample([50], &mut NormalRng::seeded(1));

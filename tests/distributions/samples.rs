@@ -63,7 +63,7 @@ fn samples_pass_the_tests_of_hotelling_and_nagao() {
 #[test]
 fn samples_have_the_shapes_asked_for_and_are_the_seeds() {
     let device = Device::flex();
-    let l = SparseTensor::from_triplets(&[0, 1, 1], &[0, 0, 1], &[1.0f32, 0.5, 2.0], [2, 2], &device).unwrap();
+    let l = SparseTensor::from_triplets([0, 1, 1], [0, 0, 1], [1.0f32, 0.5, 2.0], [2, 2], &device).unwrap();
     let one = SparseMultivariateNormal::covariance_llt(Tensor::<1>::zeros([2], &device), l).unwrap();
     assert_eq!(one.rsample([], &mut NormalRng::seeded(1)).dims(), [2]);
     assert_eq!(one.rsample([5, 6], &mut NormalRng::seeded(1)).dims(), [5, 6, 2]); // torchsparsegradutils refuses this

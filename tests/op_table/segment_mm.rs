@@ -49,7 +49,7 @@ impl Problem<'_> {
         let Self { inner, cols, .. } = *self;
         let (count, options) = (self.segments.len(), (&self.device, self.case.dtype));
         let values = self.case.numbers(seed, count * inner * cols);
-        let tensor = if self.inner % 2 == 0 {
+        let tensor = if self.inner.is_multiple_of(2) {
             let at = |at: usize| values[at / (inner * cols) * inner * cols + at % inner * cols + at / inner % cols];
             let transposed: Vec<f64> = (0..values.len()).map(at).collect();
             Tensor::<3>::from_data(TensorData::new(transposed, [count, cols, inner]), options).swap_dims(1, 2)

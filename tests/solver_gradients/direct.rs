@@ -74,7 +74,7 @@ fn symbolic_parts_are_used_again() {
 fn duplicates_and_formats() {
     let device = Device::flex();
     let values = vector(&[1.0, 1.0, 4.0, 2.0], &device);
-    let a = SparseTensor::from_coo(&[0, 0, 1, 0], &[0, 0, 1, 1], values, [2, 2], &device).unwrap();
+    let a = SparseTensor::from_coo([0, 0, 1, 0], [0, 0, 1, 1], values, [2, 2], &device).unwrap();
     let x = sparse_solve(&a, vector(&[6.0, 4.0], &device), Direct::lu()).into_result().unwrap();
     assert_near(&read(&x), &[2.0, 1.0], 1e-15);
     let x = sparse_solve(&a.to_csc().t(), vector(&[2.0, 10.0], &device), Direct::lu()).into_result().unwrap();

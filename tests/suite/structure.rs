@@ -128,7 +128,7 @@ proptest! {
         // Entries in any order.
         let mixed = both.permute_rows(&Permutation::identity(both.shape()[0])).to_coo();
         let (mut rows, mut cols) = mixed.pattern().coordinates();
-        (rows.reverse(), cols.reverse());
+        rows.reverse(); cols.reverse();
         let values = read(mixed.values()).into_iter().rev().collect::<Vec<_>>();
         let mixed = SparseTensor::from_coo(rows, cols, values, both.shape(), &Device::flex()).unwrap();
         for whole in [both, mixed] {

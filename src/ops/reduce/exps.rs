@@ -420,7 +420,7 @@ mod tests {
     /// Compares all that is made of exponentials with plain loops in `f64`.
     fn check<E: Scalar<Acc: Real>, I: Index>(shuffled: bool, scale: f32, special: &[(usize, f32)], bound: f64) {
         let rows = rows::<I>(shuffled);
-        assert!(rows.n_entries() % 7 != 0, "slots are a permutation");
+        assert!(!rows.n_entries().is_multiple_of(7), "slots are a permutation");
         let number = |i: usize| ((i * 7919 + 13) % 1009) as f32 / 504.5 - 1.0;
         let mut values: Vec<E> = (0..rows.n_slots).map(|i| E::narrow((number(i) * scale).into())).collect();
         for &(entry, value) in special {
