@@ -92,7 +92,7 @@ fn a_batch_is_its_items() {
     assert_eq!(solution.report.relative_residuals.len(), 2);
     let x = crate::read(&solution.x);
     for (item, a) in items.iter().enumerate() {
-        let alone = sparse_solve(a, reshaped(&flat(b.clone()).slice([2 * item..2 * item + 2]), [2]), Direct::lu());
+        let alone = sparse_solve(a, reshaped(&flat(b.clone()).slice_dim(0, 2 * item..2 * item + 2), [2]), Direct::lu());
         crate::assert_near(&x[2 * item..2 * item + 2], &crate::read(&alone.x), 1e-15);
     }
 }

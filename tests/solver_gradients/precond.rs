@@ -184,7 +184,7 @@ fn batches_and_single_precision() {
         assert_eq!((inverse.items(), inverse.dtype()), (2, DType::F32));
         let together = read(&inverse.apply(b.clone()));
         for (item, a) in items.iter().enumerate() {
-            let alone = recipe.build(a).unwrap().operator.apply(b.clone().slice([0..6]));
+            let alone = recipe.build(a).unwrap().operator.apply(b.clone().slice_dim(0, 0..6));
             assert_eq!(together[6 * item..6 * item + 6], read(&alone));
         }
     }

@@ -183,9 +183,9 @@ fn a_batch_is_its_items_and_so_is_its_gradient() {
         let matrix = encoder.encode(alone.clone());
         assert_eq!(read(&matrix.values().clone()), read(&batch.item(item).values().clone()));
         let nnz = matrix.nnz();
-        let part = weights.clone().slice([item * nnz..(item + 1) * nnz]);
+        let part = weights.clone().slice_dim(0, item * nnz..(item + 1) * nnz);
         let expected = alone.grad(&(matrix.values().clone() * part).sum().backward()).unwrap();
-        assert_eq!(read(&grad.clone().slice([item..item + 1]).reshape([n, 2, 3, 2])), read(&expected));
+        assert_eq!(read(&grad.clone().slice_dim(0, item..item + 1).reshape([n, 2, 3, 2])), read(&expected));
     }
 }
 

@@ -214,7 +214,8 @@ fn gradients() {
                 for op in [EdgeOp::Add, EdgeOp::Sub, EdgeOp::Mul, EdgeOp::Div] {
                     parts.push(flat(edge_op(&pattern, op, u.clone(), v.clone()).powi_scalar(2)));
                 }
-                let numbers = edge_op(&pattern, EdgeOp::Mul, x[0].clone().slice([0..9]), x[1].clone().slice([0..7]));
+                let numbers =
+                    edge_op(&pattern, EdgeOp::Mul, x[0].clone().slice_dim(0, 0..9), x[1].clone().slice_dim(0, 0..7));
                 parts.push(numbers.values().clone());
                 let (u, v) = (u.reshape([9, 3, 2]), v.reshape([7, 3, 2]));
                 parts.push(flat(edge_dot(&pattern, u, v.clone()).powi_scalar(2)));

@@ -237,8 +237,7 @@ pub(super) fn values<const D: usize>(of: &SparseMultivariateNormal<D>, checks: C
         None => ("diagonal of the factor", of.factor.matrix().get_diagonal(0)),
     };
     let n = of.event_size();
-    // Also refuses NaN.
-    match read(numbers)?.into_iter().enumerate().find(|&(_, value)| !(value > 0.0)) {
+    match read(numbers)?.into_iter().enumerate().find(|&(_, value)| value <= 0.0 || value.is_nan()) {
         Some((at, value)) => Err(MvnError::NotPositive { what, index: at % n, item: at / n, value }),
         None => Ok(()),
     }

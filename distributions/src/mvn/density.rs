@@ -1,5 +1,6 @@
 //! Densities, distances and entropy.
 
+use super::layout::expand;
 use super::{Factor, MvnError, SparseMultivariateNormal, Vectors};
 use burn::tensor::Tensor;
 use sparsegrad::internals::reshape;
@@ -71,7 +72,7 @@ impl<const D: usize> SparseMultivariateNormal<D> {
     where
         Tensor<D>: Vectors,
     {
-        Tensor::<D>::reduced(numbers.expand([self.items()]), &self.batch_shape())
+        Tensor::<D>::reduced(expand(numbers, [self.items()]), &self.batch_shape())
     }
 
     /// The logarithms of the determinants of the covariances: one for each item, or one for all.

@@ -1,5 +1,6 @@
 //! The Kullback-Leibler divergence.
 
+use super::layout::expand;
 use super::{Factor, MvnError, SparseMultivariateNormal, Vectors};
 use crate::NormalRng;
 use burn::tensor::{FloatDType, Tensor};
@@ -107,7 +108,7 @@ impl<const D: usize> SparseMultivariateNormal<D> {
         let squares = spgemm(&q.t().to_csr(), &p.to_csr()).powi(2);
         let rows = squares.sum(Per::Row);
         let sums = match self.factor {
-            Factor::Shared(_) => rows.sum().expand([self.items()]),
+            Factor::Shared(_) => expand(rows.sum(), [self.items()]),
             Factor::Each(_) => reshape(reshape(rows, [self.items(), self.event_size()]).sum_dim(1), [self.items()]),
         };
         Ok(Some(sums))
@@ -124,7 +125,7 @@ impl<const D: usize> SparseMultivariateNormal<D> {
     /// `|B_q A_p z|^2` of vectors z, S x items (or 1) x n: S x items.
     fn mapped(&self, other: &Self, vectors: Tensor<3>) -> Result<Tensor<2>, MvnError> {
         let [s, _, n] = vectors.dims();
-        let vectors = vectors.expand([s, self.items(), n]);
+        let vectors = expand(vectors, [s, self.items(), n]);
         let coloured = self.rows(self.colour(self.columns(vectors))?);
         Ok(other.squares(other.whiten(other.columns(coloured))?))
     }

@@ -91,6 +91,17 @@ sample_shapes!(
     4 + 4 = 8
 );
 
+/// Burn's `expand`, which refuses sizes of 0.
+pub(super) fn expand<const D: usize>(tensor: Tensor<D>, shape: [usize; D]) -> Tensor<D> {
+    if tensor.dims() == shape {
+        tensor
+    } else if shape.contains(&0) {
+        Tensor::zeros(shape, (&tensor.device(), tensor.dtype()))
+    } else {
+        tensor.expand(shape)
+    }
+}
+
 /// M x S x I as M x (S I).
 pub(super) fn flat(columns: Tensor<3>) -> Tensor<2> {
     let [m, s, i] = columns.dims();
@@ -118,7 +129,7 @@ impl<const D: usize> SparseMultivariateNormal<D> {
             Factor::Shared(_) => vectors.permute([2, 0, 1]),
             Factor::Each(_) => {
                 let [s, _, n] = vectors.dims();
-                let vectors = vectors.expand([s, self.items(), n]);
+                let vectors = expand(vectors, [s, self.items(), n]);
                 reshape(vectors.permute([1, 2, 0]), self.column_shape(s))
             }
         }

@@ -1,5 +1,6 @@
 //! Mean, variance, and the matrices themselves.
 
+use super::layout::expand;
 use super::{Factor, Form, MvnError, SparseMultivariateNormal};
 use burn::tensor::Tensor;
 use sparsegrad::internals::reshape;
@@ -38,7 +39,7 @@ impl<const D: usize> SparseMultivariateNormal<D> {
         let sums = reshape(squares.matmul(flat), [m, 1, i]);
         let variance = if self.form.is_ldlt() { sums + weights } else { sums };
         let [_, _, items] = self.column_shape(1);
-        let variance = self.rows(variance.expand([m, 1, items]));
+        let variance = self.rows(expand(variance, [m, 1, items]));
         Ok(reshape(variance, self.loc.dims()))
     }
 

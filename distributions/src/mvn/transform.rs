@@ -1,6 +1,7 @@
 //! Other distributions from one: larger batches, affine maps, conditioning; and factors with a positive diagonal.
 
 use super::check::per_item;
+use super::layout::expand;
 use super::{Checks, Factor, Form, MvnError, SparseMultivariateNormal};
 use burn::tensor::{Tensor, activation::softplus};
 use sparsegrad::SparseTensor;
@@ -82,7 +83,7 @@ impl<const D: usize> SparseMultivariateNormal<D> {
         if i > 1 && matches!(self.factor, Factor::Shared(_)) {
             return Err(MvnError::DiagonalShape { diagonal: dims.to_vec(), loc: vec![n] });
         }
-        let loc = self.loc.clone() * reshape(scale.clone().expand([1, self.items(), n]), dims) + shift;
+        let loc = self.loc.clone() * reshape(expand(scale.clone(), [1, self.items(), n]), dims) + shift;
 
         // S L S^-1 keeps ones on the diagonal; S L sign(S) keeps it positive.
         let inverse = scale.clone().recip();
@@ -96,7 +97,7 @@ impl<const D: usize> SparseMultivariateNormal<D> {
             |factor| factor.scale(reshape(rows.clone(), [n]), reshape(columns.clone(), [n])),
             |factor| {
                 let each =
-                    |numbers: &Tensor<3>| reshape(numbers.clone().expand([1, self.items(), n]), [self.items(), n]);
+                    |numbers: &Tensor<3>| reshape(expand(numbers.clone(), [1, self.items(), n]), [self.items(), n]);
                 factor.scale(each(&rows), each(&columns))
             },
         );

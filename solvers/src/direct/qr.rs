@@ -57,9 +57,9 @@ impl Tall {
     /// `F x`.
     fn apply(&self, x: &[f64]) -> Vec<f64> {
         let mut y = vec![0.0; self.rows];
-        for column in 0..self.columns {
-            for entry in self.offsets[column]..self.offsets[column + 1] {
-                y[self.indices[entry]] += self.values[entry] * x[column];
+        for (x, bounds) in x.iter().zip(self.offsets.windows(2)) {
+            for entry in bounds[0]..bounds[1] {
+                y[self.indices[entry]] += self.values[entry] * x;
             }
         }
         y
@@ -163,7 +163,7 @@ pub(super) fn factorise(symbolic: &Arc<Symbolic>, matrix: &HostCsr) -> Result<Qr
     let largest = diagonal.iter().copied().fold(0.0, f64::max);
     let negligible = m as f64 * f64::EPSILON * largest;
     // NaN, too, is no pivot.
-    if let Some(at) = diagonal.iter().position(|pivot| !(*pivot > negligible)) {
+    if let Some(at) = diagonal.iter().position(|&pivot| pivot <= negligible || pivot.is_nan()) {
         let what = if transposed { "row" } else { "column" };
         return Err(Outcome::Singular { pivot: symbolic.forward[at], what });
     }

@@ -174,7 +174,7 @@ impl Krylov for Gmres {
             let last = at + 1 == size;
             if last || (at + 1) % space.look_every() == 0 {
                 if problems.is_empty() {
-                    let start = space.read(&[start.clone()]).remove(0);
+                    let start = space.read(std::slice::from_ref(&start)).remove(0);
                     let problem = |(start, alive): (&f64, bool)| {
                         let mut problem = Hessenberg::new(*start);
                         problem.ending = (!alive).then_some(Stop::Converged);

@@ -230,7 +230,7 @@ impl<E: Real> Host<E> {
 }
 
 /// The numbers of an item's columns.
-fn of_item<'a, const C: usize>(c: [&'a HostNumbers; C], item: usize, cols: usize) -> [&'a [f64]; C] {
+fn of_item<const C: usize>(c: [&HostNumbers; C], item: usize, cols: usize) -> [&[f64]; C] {
     c.map(|c| &c.as_slice()[item * cols..(item + 1) * cols])
 }
 
@@ -334,7 +334,7 @@ impl<E: Real> Space for Host<E> {
                 unsafe {
                     Sweep {
                         rows: rows.len(),
-                        cols: cols,
+                        cols,
                         c: of_item(c, *item, cols),
                         r: r.get().map(|r| r.add(start)),
                         w: w.get().map(|w| w.add(start)),

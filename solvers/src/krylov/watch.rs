@@ -94,6 +94,7 @@ pub(crate) struct Ending {
 }
 
 impl<'a, S: Space> Watch<'a, S> {
+    #[allow(clippy::too_many_arguments, reason = "what is watched, and by what it is judged")]
     pub(crate) fn new(
         space: &'a S,
         settings: &'a Settings,
@@ -179,7 +180,7 @@ impl<'a, S: Space> Watch<'a, S> {
         self.done += 1;
         self.log.iterations += 1;
         let last = self.left() == 0;
-        if last || self.done % self.space.look_every() == 0 {
+        if last || self.done.is_multiple_of(self.space.look_every()) {
             return self.look() && !last;
         }
         true

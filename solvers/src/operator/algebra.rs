@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 /// A factor: a number, or a tensor of one element that may be tracked.
 #[derive(Debug, Clone)]
+#[allow(clippy::large_enum_variant, reason = "a handful of them exists, and a box would only be in the way")]
 pub enum Factor {
     /// A constant.
     Number(f64),

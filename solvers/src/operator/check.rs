@@ -164,8 +164,8 @@ fn probe(
     let scales = column_dots(y.clone().abs(), ax.clone().abs())?;
     let (lefts, rights) = (column_dots(y, ax)?, column_dots(aty, x)?);
     for ((left, right), scale) in lefts.into_iter().zip(rights).zip(scales) {
-        // Not `>`: what is not a number is no equality.
-        if !((left - right).abs() <= rounding(a) * scale) {
+        let difference = (left - right).abs();
+        if difference > rounding(a) * scale || difference.is_nan() {
             return Err(TagError::Probe { claim, left, right });
         }
     }
@@ -189,7 +189,8 @@ fn check_entries(matrix: &SparseTensor<2>, a: &dyn LinearOperator) -> Result<(),
     for &(row, column, value) in &entries {
         if tags.symmetric || tags.positive_definite {
             let mirrored = at(column, row);
-            if !((value - mirrored).abs() <= tolerance) {
+            let difference = (value - mirrored).abs();
+            if difference > tolerance || difference.is_nan() {
                 return Err(TagError::NotSymmetric { row, column, value, mirrored });
             }
         }

@@ -40,7 +40,7 @@ impl<P: Parameters, const N: usize> Parameters for [P; N] {
 macro_rules! tuples {
     ($(($($name:ident)*))*) => { $(
         impl<$($name: Parameters),*> Parameters for ($($name,)*) {
-            #[allow(non_snake_case, reason = "named after their types")]
+            #[allow(non_snake_case, clippy::unused_unit, reason = "named after their types; there may be none")]
             fn untracked(&self) -> Self {
                 let ($($name,)*) = self;
                 ($($name.untracked(),)*)

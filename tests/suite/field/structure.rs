@@ -61,7 +61,7 @@ fn tsgu_entries_beside_the_blocks() {
         assert_eq!(short.to_string(), "blocks of 1x1 in all for a matrix of shape 3x3");
     }
     // One block is the matrix.
-    assert_eq!(SparseTensor::block_diagonal(&[a.clone()]).unwrap().triplets().unwrap().count(), 4);
+    assert_eq!(SparseTensor::block_diagonal(std::slice::from_ref(&a)).unwrap().triplets().unwrap().count(), 4);
     let blocks = a.diagonal_blocks(&shapes).unwrap();
     let grads = (blocks[0].values().clone().sum() + blocks[1].values().clone().sum() * 2.0).backward();
     assert_eq!(read(a.grad(&grads).unwrap().values()), [1., 0., 2., 2.]);

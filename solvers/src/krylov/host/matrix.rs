@@ -275,8 +275,8 @@ unsafe fn dot<E: Real>(columns: &[i32], values: &[E], x: &[E]) -> E {
     };
     let whole = columns.len() / 4 * 4;
     for entry in (0..whole).step_by(4) {
-        for lane in 0..4 {
-            sums[lane] = sums[lane] + term(entry + lane);
+        for (lane, sum) in sums.iter_mut().enumerate() {
+            *sum = *sum + term(entry + lane);
         }
     }
     let mut sum = (sums[0] + sums[1]) + (sums[2] + sums[3]);
