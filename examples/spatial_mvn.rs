@@ -121,7 +121,7 @@ fn run(options: &Options) -> Result<bool, Box<dyn Error>> {
     bar.finish_and_clear();
 
     let after = likelihood(&network)?;
-    draw(options, &network, &world, clean.slice([0..1]), held_out.slice([0..1]), &mut noise)?;
+    draw(options, &network, &world, clean.slice_dim(0, 0..1), held_out.slice_dim(0, 0..1), &mut noise)?;
     println!("picture     {}", options.picture.display());
     println!("  above     a clean image, the same with noise, two samples of what was learned");
     println!(
@@ -232,9 +232,9 @@ fn correlation(of: &SparseMultivariateNormal<2>, pixel: usize) -> Result<Vec<f64
     let diagonal = Tensor::<2>::eye(of.event_size(), &of.device()) * d.powf_scalar(-0.5).unsqueeze();
     let unit = Triangular::lower().unit_diagonal().transpose();
     let root = sparse_triangular_solve(&l.to_block_diagonal(), diagonal, unit)?;
-    let column = root.clone().matmul(root.clone().slice([pixel..pixel + 1]).transpose());
+    let column = root.clone().matmul(root.clone().slice_dim(0, pixel..pixel + 1).transpose());
     let deviations = root.powi_scalar(2).sum_dim(1).sqrt();
-    let own = deviations.clone().slice([pixel..pixel + 1]);
+    let own = deviations.clone().slice_dim(0, pixel..pixel + 1);
     Ok((column / deviations / own).to_data().iter::<f64>().collect())
 }
 

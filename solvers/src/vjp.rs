@@ -9,7 +9,7 @@ use crate::solve::sparse_solve;
 use burn::tensor::Tensor;
 use sparsegrad::{SparseTensor, sddmm};
 
-/// The gradients of [`sparse_solve`](crate::sparse_solve): from the solution `x` and its gradient, `grad` (both n x k), those of
+/// The gradients of [`sparse_solve`]: from the solution `x` and its gradient, `grad` (both n x k), those of
 /// `a`, at its pattern, and of b.
 ///
 /// `dB = A^-T grad`, and `dA_e = -<dB_i, x_j>`: both differentiable in `a`, `x` and `grad`. For a second derivative of a solve,

@@ -30,7 +30,9 @@ impl<B: SparseOps> Backward<B, 2> for Linear {
         }
         if let Some(right) = right {
             let grad = sum::<B>(pattern.t(), grad);
-            grads.register::<B>(right.id, if subtracted { B::float_neg(grad) } else { grad });
+            // There is nothing to negate in an empty tensor, and CubeCL backends can't.
+            let negate = subtracted && grad.shape().num_elements() > 0;
+            grads.register::<B>(right.id, if negate { B::float_neg(grad) } else { grad });
         }
     }
 }
