@@ -26,7 +26,8 @@ fn tsgu_segment_mm_and_gather_mm() {
     let sorted = Segments::from_lengths([1, 2]).unwrap();
     let index = Segments::from_ids([1, 0, 1], 2).unwrap();
     type Product = fn(Tensor<2>, Tensor<3>, &Segments) -> Tensor<2>;
-    let cases: [(Product, &Segments, [[f64; 6]; 2], [f64; 8]); 2] = [
+    type Case<'a> = (Product, &'a Segments, [[f64; 6]; 2], [f64; 8]);
+    let cases: [Case; 2] = [
         (
             segment_mm,
             &sorted,
