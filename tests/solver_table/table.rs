@@ -190,7 +190,7 @@ fn converged(report: &Report) -> Cell {
 
 fn near(found: &[f64], expected: &[f64], tolerance: f64) -> Cell {
     let size = expected.iter().fold(0.0f64, |size, x| size.max(x.abs()));
-    match found.iter().zip(expected).find(|(x, y)| !((*x - *y).abs() <= tolerance * size)) {
+    match found.iter().zip(expected).find(|(x, y)| (*x - *y).abs() > tolerance * size || (*x - *y).is_nan()) {
         Some((found, expected)) => Err(format!("{found} for {expected}")),
         None => Ok(()),
     }
