@@ -386,6 +386,7 @@ fn is_below<A: Real, const SIZES: bool>(x: &[A], limit: usize) -> bool {
 }
 
 #[cfg(test)]
+#[allow(clippy::needless_range_loop, reason = "plain loops over rows, as the oracle")]
 mod tests {
     use super::super::{Reduction, Softmax, cpu};
     use crate::backend::scalar::Scalar;
