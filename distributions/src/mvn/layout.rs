@@ -108,9 +108,10 @@ pub(super) fn flat(columns: Tensor<3>) -> Tensor<2> {
     reshape(columns, [m, s * i])
 }
 
-/// Columns in the shape of others.
-pub(super) fn unflat(flat: Tensor<2>, like: &Tensor<3>) -> Tensor<3> {
-    reshape(flat, like.dims())
+/// M x (S I) as M x S x I.
+pub(super) fn unflat(flat: Tensor<2>, [s, i]: [usize; 2]) -> Tensor<3> {
+    let [m, _] = flat.dims();
+    reshape(flat, [m, s, i])
 }
 
 impl<const D: usize> SparseMultivariateNormal<D> {
@@ -130,17 +131,18 @@ impl<const D: usize> SparseMultivariateNormal<D> {
             Factor::Each(_) => {
                 let [s, _, n] = vectors.dims();
                 let vectors = expand(vectors, [s, self.items(), n]);
-                reshape(vectors.permute([1, 2, 0]), self.column_shape(s))
+                reshape(vectors.permute([1, 2, 0]), [self.items() * n, s, 1])
             }
         }
     }
 
     /// Columns as S x items x n.
     pub(super) fn rows(&self, columns: Tensor<3>) -> Tensor<3> {
-        let [_, s, _] = columns.dims();
+        let [m, s, _] = columns.dims();
+        let items = self.items();
         match self.factor {
             Factor::Shared(_) => columns.permute([1, 2, 0]),
-            Factor::Each(_) => reshape(columns, [self.items(), self.event_size(), s]).permute([2, 0, 1]),
+            Factor::Each(_) => reshape(columns, [items, m / items.max(1), s]).permute([2, 0, 1]),
         }
     }
 

@@ -260,11 +260,16 @@ impl<const D: usize> SparseMultivariateNormal<D> {
 
     /// The product of the factor, with its ones on the diagonal, or of its transpose.
     fn times(&self, columns: Tensor<3>, transpose: bool) -> Tensor<3> {
+        let product = self.stored_product(columns.clone(), transpose);
+        if self.form.is_ldlt() { product + columns } else { product }
+    }
+
+    /// The product of the factor as it is stored, which may be a rectangular part of one, or of its transpose.
+    fn stored_product(&self, columns: Tensor<3>, transpose: bool) -> Tensor<3> {
         let matrix = self.factor.matrix();
         let matrix = if transpose { matrix.t() } else { matrix };
-        let flat = layout::flat(columns.clone());
-        let product = layout::unflat(matrix.matmul(flat), &columns);
-        if self.form.is_ldlt() { product + columns } else { product }
+        let [_, s, i] = columns.dims();
+        layout::unflat(matrix.matmul(layout::flat(columns)), [s, i])
     }
 
     /// The solution with the factor or its transpose.
@@ -276,7 +281,8 @@ impl<const D: usize> SparseMultivariateNormal<D> {
         if self.form.is_ldlt() {
             triangle = triangle.unit_diagonal();
         }
-        let solution = sparse_triangular_solve(&self.factor.matrix(), layout::flat(columns.clone()), triangle)?;
-        Ok(layout::unflat(solution, &columns))
+        let [_, s, i] = columns.dims();
+        let solution = sparse_triangular_solve(&self.factor.matrix(), layout::flat(columns), triangle)?;
+        Ok(layout::unflat(solution, [s, i]))
     }
 }

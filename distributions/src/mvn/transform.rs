@@ -2,7 +2,7 @@
 
 use super::check::per_item;
 use super::layout::expand;
-use super::{Checks, Factor, Form, MvnError, SparseMultivariateNormal};
+use super::{Factor, Form, MvnError, SparseMultivariateNormal};
 use burn::tensor::{Tensor, activation::softplus};
 use sparsegrad::SparseTensor;
 use sparsegrad::internals::reshape;
@@ -156,37 +156,17 @@ impl<const D: usize> SparseMultivariateNormal<D> {
         let shift = if precision {
             // -U_AA^-T L_BA^T (b - loc_B): the diagonal cancels.
             let cross = Self { factor: block(&known, &left)?, ..known_part };
-            let pulled = cross.cross(residual, true, left.len());
-            left_part.rows(left_part.solve(left_part.columns(-pulled), true)?)
+            let pulled = cross.stored_product(cross.columns(residual), true);
+            left_part.rows(left_part.solve(-pulled, true)?)
         } else {
             // L_AB U_BB^-1 (b - loc_B).
-            let white = known_part.rows(known_part.solve(known_part.columns(residual), false)?);
+            let white = known_part.solve(known_part.columns(residual), false)?;
             let cross = Self { factor: block(&left, &known)?, ..known_part };
-            cross.cross(white, false, left.len())
+            cross.rows(cross.stored_product(white, false))
         };
         let mut dims = self.loc.dims();
         dims[D - 1] = left.len();
         let loc = left_part.loc.clone() + reshape(shift, dims);
-        let Self { form, factor, diagonal, .. } = left_part;
-        let made = Self { form, loc, factor, diagonal };
-        super::check::values(&made, Checks::Pattern)?;
-        Ok(made)
-    }
-
-    /// The product with the rectangular factor alone, or its transpose, of S x items x its columns: S x items x `rows`.
-    fn cross(&self, vectors: Tensor<3>, transpose: bool, rows: usize) -> Tensor<3> {
-        let matrix = self.factor.matrix();
-        let matrix = if transpose { matrix.t() } else { matrix };
-        let [s, items, k] = vectors.dims();
-        match self.factor {
-            Factor::Shared(_) => {
-                let columns = reshape(vectors.permute([2, 0, 1]), [k, s * items]);
-                reshape(matrix.matmul(columns), [rows, s, items]).permute([1, 2, 0])
-            }
-            Factor::Each(_) => {
-                let columns = reshape(vectors.permute([1, 2, 0]), [items * k, s]);
-                reshape(matrix.matmul(columns), [items, rows, s]).permute([2, 0, 1])
-            }
-        }
+        Ok(Self { loc, ..left_part })
     }
 }
