@@ -3,6 +3,7 @@
 //! A kernel is written once, over arrays of a constant number of lanes, and compiled for each instruction set. The
 //! lanes and the order of additions do not depend on it: processors with fused multiply-add give the same bits.
 
+use std::mem::MaybeUninit;
 use std::ops::Range;
 #[cfg(target_arch = "x86_64")]
 use std::{arch::x86_64::*, sync::LazyLock};
@@ -120,7 +121,7 @@ pub(crate) trait Isa {
             return unsafe { sums_of_16(lanes) };
         }
         // SAFETY: the parts are within the lanes.
-        let [a, b, c, d] = lanes.map(|lanes| unsafe {
+        let [a, b, c, d] = each(lanes, |lanes| unsafe {
             let eight = |lanes| Self::add(part::<A, N, 8>(lanes, 0), part::<A, N, 8>(lanes, 8));
             let four = |lanes| Self::add(part::<A, 8, 4>(lanes, 0), part::<A, 8, 4>(lanes, 4));
             match N {
@@ -148,12 +149,30 @@ pub(crate) trait Isa {
                 });
             }
         }
-        [a, b, c, d].map(|lanes| match N {
+        each([a, b, c, d], |lanes| match N {
             1 => lanes[0],
             2 => lanes[0] + lanes[1],
             _ => (lanes[0] + lanes[1]) + (lanes[2] + lanes[3]),
         })
     }
+}
+
+/// The array of a function of the places. As `std::array::from_fn`, which is compiled for each use through a dozen functions;
+/// kernels have thousands of uses.
+#[inline(always)]
+pub(crate) fn array<T: Copy, const N: usize>(mut of: impl FnMut(usize) -> T) -> [T; N] {
+    let mut made = [MaybeUninit::uninit(); N];
+    for i in 0..N {
+        made[i] = MaybeUninit::new(of(i));
+    }
+    // SAFETY: all of it has been written.
+    unsafe { made.as_ptr().cast::<[T; N]>().read() }
+}
+
+/// What a function makes of each. As `map` of arrays, and see [`array`].
+#[inline(always)]
+pub(crate) fn each<T: Copy, U: Copy, const N: usize>(items: [T; N], mut of: impl FnMut(T) -> U) -> [U; N] {
+    array(|i| of(items[i]))
 }
 
 /// The size of a lane, and of the largest vectors of an instruction set that so many lanes fill.
@@ -342,11 +361,16 @@ const SMALL: usize = 1 << 16;
 
 /// Calls `body` for each chunk of the rows, in parallel if `work` multiplications are worth it.
 pub(crate) fn for_each_chunk<I: Index>(rows: &Rows<I>, work: usize, body: impl Fn(Range<usize>) + Sync) {
-    let body = |bounds: &[usize]| body(bounds[0]..bounds[1]);
-    if work < SMALL || is_serial(rows) {
-        rows.chunks.windows(2).for_each(body);
+    let parallel = work >= SMALL && !is_serial(rows);
+    for_each(rows.chunks.len().saturating_sub(1), parallel, &|chunk| body(rows.chunks[chunk]..rows.chunks[chunk + 1]));
+}
+
+/// Calls `body` with all numbers below `count`. Behind a pointer, so that what threads need is not compiled for each body.
+pub(crate) fn for_each(count: usize, parallel: bool, body: &(dyn Fn(usize) + Sync)) {
+    if parallel {
+        (0..count).into_par_iter().for_each(body);
     } else {
-        rows.chunks.par_windows(2).for_each(body);
+        (0..count).for_each(body);
     }
 }
 

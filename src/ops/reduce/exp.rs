@@ -2,7 +2,7 @@
 #![allow(clippy::excessive_precision, reason = "coefficients as they were published")]
 
 use crate::backend::scalar::Accumulator;
-use crate::backend::simd::{Isa, load, store};
+use crate::backend::simd::{Isa, each, load, store};
 use std::ops::{Div, Neg, Sub};
 
 /// Vectors have so many lanes.
@@ -133,7 +133,7 @@ pub(super) const LARGEST: usize = 64;
 #[inline(always)]
 fn exp<S: Isa, A: Real, const N: usize>(x: [A; N]) -> [A; N] {
     // Not by what underflows, which takes some processors a hundred times as long as other products.
-    let lost = x.map(|x| x < A::LOWEST);
+    let lost = each(x, |x| x < A::LOWEST);
     let mut x = x;
     for lane in 0..N {
         x[lane] = if lost[lane] { A::ZERO } else { x[lane] };
@@ -175,14 +175,14 @@ fn ln<S: Isa, A: Real, const N: usize>(x: [A; N]) -> [A; N] {
     }
     let two = A::ONE + A::ONE;
     let s = S::div(f, S::add(f, [two; N]));
-    let (half, zero) = (f.map(|f| f / two), [A::ZERO; N]);
+    let (half, zero) = (each(f, |f| f / two), [A::ZERO; N]);
     let (squared, half_square) = (S::mul_add(s, s, zero), S::mul_add(f, half, zero));
     let mut polynomial = [A::LN_COEFFICIENTS[0]; N];
     for &coefficient in &A::LN_COEFFICIENTS[1..] {
         polynomial = S::mul_add(polynomial, squared, [coefficient; N]);
     }
-    let of_square = S::mul_add(f, half, half_square.map(|x| -x));
-    let of_n = S::mul_add(n, [-A::MINUS_LN_2[1]; N], of_square.map(|x| -x));
+    let of_square = S::mul_add(f, half, each(half_square, |x| -x));
+    let of_n = S::mul_add(n, [-A::MINUS_LN_2[1]; N], each(of_square, |x| -x));
     let rest = S::mul_add(s, S::mul_add(squared, polynomial, half_square), of_n);
     let mut result = zero;
     for lane in 0..N {

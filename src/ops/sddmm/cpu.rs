@@ -6,7 +6,7 @@ use std::ops::Range;
 use crate::backend::dense::{Dense, Output};
 use crate::backend::scalar::{Accumulator, Scalar};
 use crate::backend::simd::{
-    self, Entries, Isa, Kernel, Slots, WithEntries, by_width, for_each_chunk, load, prefetch, with_entries,
+    self, Entries, Isa, Kernel, Slots, WithEntries, array, by_width, each, for_each_chunk, load, prefetch, with_entries,
 };
 use crate::pattern::{Index, Rows};
 
@@ -122,7 +122,7 @@ impl<E: Scalar, I: Index, M: Slots, const N: usize, const V: usize> Kernel for C
                             }
                         }
                     }
-                    let dots = dots::<S, E, N>(x, group.map(|entry| y.row_ptr(entries.column(entry))), cols);
+                    let dots = dots::<S, E, N>(x, each(group, |entry| y.row_ptr(entries.column(entry))), cols);
                     for (entry, dot) in group.into_iter().zip(dots) {
                         out.at(entries.slot(entry)).write(E::narrow(dot));
                     }
@@ -136,7 +136,7 @@ impl<E: Scalar, I: Index, M: Slots, const N: usize, const V: usize> Kernel for C
 /// formed and written again.
 #[inline(always)]
 pub(crate) fn group(entries: Range<usize>) -> [usize; TOGETHER] {
-    std::array::from_fn(|i| (entries.start + i).min(entries.end - 1))
+    array(|i| (entries.start + i).min(entries.end - 1))
 }
 
 /// The dot products of `x` with each of the `rows`: products are added in `N` lanes, then the lanes.
@@ -165,7 +165,7 @@ pub(crate) unsafe fn dots<S: Isa, E: Scalar, const N: usize>(
         // The last lanes once more, without those that have been added. Both factors are cleared: zero times an
         // infinity would not be nothing.
         let start = cols - N;
-        let fresh = std::array::from_fn(|lane| if start + lane < at { E::Acc::ZERO } else { E::Acc::ONES });
+        let fresh = array(|lane| if start + lane < at { E::Acc::ZERO } else { E::Acc::ONES });
         // SAFETY: there are `N` columns or more.
         let x = S::select(fresh, unsafe { load::<E, N>(x.add(start)) });
         for (sum, row) in sums.iter_mut().zip(rows) {

@@ -1,10 +1,10 @@
-//! Products of the rows of segments with the segments' own matrices on the CPU, and sums of outer products, the gradient of
-//! the matrices.
+//! Products of the rows of segments with the segments' own matrices on the CPU. The gradient of the matrices is in `outer.rs`.
 //!
 //! Blocks that fit the near caches go through the register tiles of `kernels.rs`, which read and write rows where they lie, in
 //! any order; larger ones go through the `gemm` crate, segment by segment.
 
 mod kernels;
+mod outer;
 
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -13,11 +13,12 @@ use rayon::prelude::*;
 
 use crate::backend::dense::{Dense, Output};
 use crate::backend::scalar::{Accumulator, Scalar, as_sums};
-use crate::backend::{alloc, simd};
+use crate::backend::simd;
 use crate::pattern::{Indices, partition_point};
 use crate::segments::Segments;
 pub(super) use kernels::Lanes;
-use kernels::{Outer, Product, ROWS, lanes};
+use kernels::{MIXED_VECTORS, Mixed, Product, ROWS, lanes};
+pub(super) use outer::segment_outer;
 
 /// A borrowed stack of matrices with any strides.
 #[derive(Clone, Copy)]
@@ -108,17 +109,6 @@ impl<A> Lines<'_, A> {
     }
 }
 
-/// Some rows of a segment, whose outer products are added.
-struct Unit {
-    segment: usize,
-    /// In the order of segments.
-    rows: Range<usize>,
-    /// Which columns of x.
-    inner: Range<usize>,
-    /// Where the sums of a part of a segment go.
-    partial: Option<usize>,
-}
-
 /// Buffers of a thread.
 struct Scratch<A> {
     weight: Vec<A>,
@@ -192,6 +182,9 @@ pub(super) fn segment_mm<E: Scalar>(
     let near = is_near::<E::Acc>(inner, cols);
     let product = SegmentMm { order: order(segments), x, weight, bias, out: Output::new(out), near };
     let work = x.rows() * inner * cols;
+    if product.by_row(segments, work) {
+        return;
+    }
     if let Some(size) = rows_of_block::<E>(segments, inner, cols) {
         let blocks: Vec<usize> = (0..x.rows()).step_by(size).collect();
         return for_each(&blocks, work, |scratch, &first| product.block(scratch, segments, first, size));
@@ -204,7 +197,9 @@ pub(super) fn segment_mm<E: Scalar>(
             units.push((segment, first..rows.end.min(first + most)));
         }
     }
-    for_each(&units, work, |scratch, (segment, rows)| product.rows(scratch, *segment, rows.clone()));
+    for_each(&units, work, |scratch, (segment, rows)| {
+        product.rows(scratch, *segment, rows.clone(), x.rows() - rows.end);
+    });
 }
 
 /// How many rows, in the order in which they lie, are multiplied before the next: where segments are scattered and a near cache
@@ -238,6 +233,39 @@ impl<E: Scalar> SegmentMm<'_, E>
 where
     E::Acc: Lanes,
 {
+    /// The rows as they lie, each with the matrix of its segment, if they lie scattered and all matrices fit a near cache
+    /// together. Otherwise nothing, and false.
+    fn by_row(&self, segments: &Segments, work: usize) -> bool {
+        const BYTES: usize = 32 << 10;
+        const ROWS: usize = 4096;
+        let [count, inner, cols] = self.weight.shape;
+        let lanes = lanes::<E::Acc>();
+        let stride = cols.max(lanes);
+        let fits = self.near && cols <= MIXED_VECTORS * lanes && count * inner * stride * size_of::<E::Acc>() <= BYTES;
+        let (Some(x), Some(out), Order::Narrow(_), Indices::I32(ids), true) =
+            (self.x.as_sums(), self.out.as_sums(), self.order, segments.ids(), fits)
+        else {
+            return false;
+        };
+        // From the beginning of a cache line on, so that vectors of whole rows don't lie across two.
+        let mut weights: Vec<E::Acc> = Vec::with_capacity(lanes + count * inner * stride);
+        let gap = weights.as_ptr().align_offset(64).min(lanes);
+        weights.resize(gap, E::Acc::ZERO);
+        let mut bias = vec![E::Acc::ZERO; count * stride];
+        for (segment, padded) in bias.chunks_exact_mut(stride).enumerate() {
+            self.append_weight(segment, stride, &mut weights);
+            let row = self.bias.map_or(&[][..], |bias| bias.row(segment));
+            padded.iter_mut().zip(row).for_each(|(padded, value)| *padded = value.widen());
+        }
+        let (weights, bias) = (&weights[gap..], &bias[..]);
+        let units: Vec<usize> = (0..x.rows()).step_by(ROWS).collect();
+        for_each::<(), _>(&units, work, |_, &first| {
+            let rows = first..x.rows().min(first + ROWS);
+            simd::run_fast(Mixed { x, rows, ids, weights, bias, stride, out, cols });
+        });
+        true
+    }
+
     /// The rows of all segments among `size` that lie together.
     fn block(&self, scratch: &mut Scratch<E::Acc>, segments: &Segments, first: usize, size: usize) {
         let end = self.x.rows().min(first + size);
@@ -254,7 +282,7 @@ where
                 |bound| all.start + partition_point(all.len(), |at| unsafe { self.row(all.start + at) } < bound);
             let rows = before(first)..before(end);
             if !rows.is_empty() {
-                self.rows(scratch, segment, rows);
+                self.rows(scratch, segment, rows, 0);
             }
         }
     }
@@ -267,8 +295,8 @@ where
         unsafe { Places { order: self.order, first: 0 }.row(place) }
     }
 
-    /// Some rows of a segment, by their places in the order of segments.
-    fn rows(&self, scratch: &mut Scratch<E::Acc>, segment: usize, rows: Range<usize>) {
+    /// Some rows of a segment, by their places in the order of segments. After them, `ahead` more are to come in that order.
+    fn rows(&self, scratch: &mut Scratch<E::Acc>, segment: usize, rows: Range<usize>, ahead: usize) {
         let [.., inner, cols] = self.weight.shape;
         let Scratch { weight, bias, x, y, .. } = scratch;
         let weight = self.weight(segment, weight);
@@ -282,7 +310,8 @@ where
         let in_place = self.near || places(0).are_in_order();
         if let (Some(dense), Some(out), true) = (self.x.as_sums(), self.out.as_sums(), in_place) {
             let places = places(rows.start);
-            return multiply(self.near, rows.len(), Lines { dense, places }, weight, bias, out, places, cols);
+            let counts = [rows.len(), ahead];
+            return multiply(self.near, counts, Lines { dense, places }, weight, bias, out, places, cols);
         }
         for first in rows.clone().step_by(ROWS) {
             let (places, count) = (places(first), ROWS.min(rows.end - first));
@@ -290,7 +319,7 @@ where
             y.clear();
             y.reserve(count * cols);
             let y = &mut y.spare_capacity_mut()[..count * cols];
-            multiply(self.near, count, x, weight, bias, Output::new(y), Places::FIRST, cols);
+            multiply(self.near, [count, 0], x, weight, bias, Output::new(y), Places::FIRST, cols);
             for (row, y) in y.chunks_exact(cols).enumerate() {
                 // SAFETY: the product has written all of y; the row is one of the output, and no other unit's.
                 unsafe {
@@ -305,7 +334,7 @@ where
 
     /// The matrix of a segment as the kernels take it: where it lies, if it may, or a copy.
     fn weight<'b>(&'b self, segment: usize, copy: &'b mut Vec<E::Acc>) -> Weight<'b, E::Acc> {
-        let [_, inner, cols] = self.weight.shape;
+        let [_, _, cols] = self.weight.shape;
         let [_, row, column] = self.weight.strides;
         let from = self.weight.from(segment);
         let fits = !self.near || (column == 1 && cols >= lanes::<E::Acc>());
@@ -314,9 +343,18 @@ where
         }
         let width = cols.max(lanes::<E::Acc>());
         copy.clear();
-        copy.resize(inner * width, E::Acc::ZERO);
-        transposed_in_blocks(inner, cols, |i, j| copy[i * width + j] = from[i * row + j * column].widen());
+        self.append_weight(segment, width, copy);
         Weight { data: copy, strides: [width, 1] }
+    }
+
+    /// The matrix of a segment with rows padded with zeros to `width`.
+    fn append_weight(&self, segment: usize, width: usize, to: &mut Vec<E::Acc>) {
+        let [_, inner, cols] = self.weight.shape;
+        let [_, row, column] = self.weight.strides;
+        let (from, start) = (self.weight.from(segment), to.len());
+        to.resize(start + inner * width, E::Acc::ZERO);
+        let to = &mut to[start..];
+        transposed_in_blocks(inner, cols, |i, j| to[i * width + j] = from[i * row + j * column].widen());
     }
 }
 
@@ -351,11 +389,11 @@ fn gather<'b, E: Scalar>(
     Lines { dense: Dense::contiguous(copy, count, width), places: Places::FIRST }
 }
 
-/// A product of some rows with one matrix. Unless it is `near`, rows lie in place.
+/// A product of some rows, which others may come after, with one matrix. Unless it is `near`, rows lie in place.
 #[expect(clippy::too_many_arguments, reason = "a product with a bias, and where its rows lie")]
 fn multiply<A: Lanes>(
     near: bool,
-    count: usize,
+    [count, ahead]: [usize; 2],
     x: Lines<'_, A>,
     weight: Weight<'_, A>,
     bias: Option<&[A]>,
@@ -365,7 +403,7 @@ fn multiply<A: Lanes>(
 ) {
     let Weight { data, strides: [stride, column] } = weight;
     if near {
-        return simd::run_fast(Product { x, weight: data, stride, bias, out, places, cols, count });
+        return simd::run_fast(Product { x, weight: data, stride, bias, out, places, cols, count, ahead });
     }
     // SAFETY: shapes were checked; rows lie in place, those of the output `cols` apart.
     unsafe {
@@ -389,174 +427,6 @@ fn multiply<A: Lanes>(
             data.as_ptr(),
             column,
             stride,
-            one,
-            one,
-            false,
-            false,
-            false,
-            gemm::Parallelism::None,
-        );
-    }
-}
-
-/// Rows of a segment whose outer products are added in one chain; what longer segments are cut into.
-const CHAIN: usize = 4096;
-/// About so many multiplications are left to one thread.
-const SHARE: usize = 1 << 24;
-
-/// `out_s = sum of x_i y_i^T` over the rows i of each segment s, written in full: zeros for empty segments.
-///
-/// # Panics
-///
-/// If shapes do not fit.
-pub(super) fn segment_outer<E: Scalar>(
-    segments: &Segments,
-    x: Dense<'_, E>,
-    y: Dense<'_, E>,
-    out: &mut [MaybeUninit<E>],
-) where
-    E::Acc: Lanes,
-{
-    let (inner, cols) = (x.cols(), y.cols());
-    let block = inner * cols;
-    assert_eq!((x.rows(), y.rows()), (segments.rows(), segments.rows()), "operands");
-    assert_eq!(Some(out.len()), segments.len().checked_mul(block), "elements of the output");
-    if block == 0 {
-        return;
-    }
-    let (units, partials) = parts(segments, inner, cols);
-    let mut partial_sums = alloc::output::<E::Acc>(partials.last().map_or(0, |last| last.1.end) * block);
-    let out = Output::new(out);
-    let near = is_near::<E::Acc>(inner, cols);
-    let sums = SegmentOuter { order: order(segments), x, y, out, partials: Output::new(&mut partial_sums), near };
-    for_each(&units, x.rows() * block, |scratch, unit| sums.unit(scratch, unit));
-    // SAFETY: the units have written all parts.
-    let mut partial_sums = unsafe { alloc::finished(partial_sums) };
-    for (segment, parts) in partials {
-        let mut parts = partial_sums[parts.start * block..parts.end * block].chunks_exact_mut(block);
-        let sums = parts.next().expect("a segment that is cut has several parts");
-        for part in parts {
-            sums.iter_mut().zip(part).for_each(|(sum, term)| *sum = *sum + *term);
-        }
-        for (at, sum) in sums.iter().enumerate() {
-            // SAFETY: within the output.
-            unsafe { out.at(segment * block + at).write(E::narrow(*sum)) };
-        }
-    }
-}
-
-/// The units of a sum of outer products, and for each segment that is cut, its parts.
-fn parts(segments: &Segments, inner: usize, cols: usize) -> (Vec<Unit>, Vec<(usize, Range<usize>)>) {
-    let (mut units, mut partials, mut next) = (Vec::with_capacity(segments.len()), Vec::new(), 0);
-    for segment in 0..segments.len() {
-        let rows = segments.range(segment);
-        let chains = rows.len().div_ceil(CHAIN).max(1);
-        if chains > 1 {
-            partials.push((segment, next..next + chains));
-            next += chains;
-        }
-        for chain in 0..chains {
-            let first = rows.start + chain * CHAIN;
-            let rows = first..rows.end.min(first + CHAIN);
-            // Wide matrices are shared by columns of x, too.
-            let columns = (SHARE / (rows.len() * cols).max(1)).max(64).next_multiple_of(8);
-            for first in (0..inner).step_by(columns) {
-                units.push(Unit {
-                    segment,
-                    rows: rows.clone(),
-                    inner: first..inner.min(first + columns),
-                    partial: (chains > 1).then(|| next - chains + chain),
-                });
-            }
-        }
-    }
-    (units, partials)
-}
-
-struct SegmentOuter<'a, E: Scalar> {
-    order: Order<'a>,
-    x: Dense<'a, E>,
-    y: Dense<'a, E>,
-    out: Output<'a, E>,
-    partials: Output<'a, E::Acc>,
-    near: bool,
-}
-
-impl<E: Scalar> SegmentOuter<'_, E>
-where
-    E::Acc: Lanes,
-{
-    fn unit(&self, scratch: &mut Scratch<E::Acc>, unit: &Unit) {
-        let cols = self.y.cols();
-        let width = if self.near { cols.next_multiple_of(lanes::<E::Acc>()) } else { cols };
-        let Scratch { x, y, sums, .. } = scratch;
-        sums.clear();
-        sums.resize(unit.inner.len() * width, E::Acc::ZERO);
-        let in_place = self.near || matches!(self.order, Order::InPlace);
-        let direct_x = self.x.as_sums().filter(|_| in_place);
-        let direct_y = self.y.as_sums().filter(|_| in_place && width == cols);
-        // So many rows of both as a near cache holds.
-        let block = if self.near { (8192 / (self.x.cols() + width)).clamp(16, ROWS) } else { ROWS };
-        for first in unit.rows.clone().step_by(block) {
-            let places = Places { order: self.order, first };
-            let count = block.min(unit.rows.end - first);
-            let x = match direct_x {
-                Some(dense) => Lines { dense, places },
-                None => gather(Lines { dense: self.x, places }, count, self.x.cols(), x),
-            };
-            let y = match direct_y {
-                Some(dense) => Lines { dense, places },
-                None => gather(Lines { dense: self.y, places }, count, width, y),
-            };
-            let ahead = block.min(unit.rows.end - first - count);
-            add_outer(self.near, [count, ahead], x, y, unit.inner.clone(), sums);
-        }
-        let start = unit.inner.start * cols;
-        let block = self.x.cols() * cols;
-        for (row, sums) in sums.chunks_exact(width).enumerate() {
-            let at = start + row * cols;
-            for (column, &sum) in sums[..cols].iter().enumerate() {
-                // SAFETY: within the segment's part of the outputs, which is this unit's.
-                unsafe {
-                    match unit.partial {
-                        Some(part) => self.partials.at(part * block + at + column).write(sum),
-                        None => self.out.at(unit.segment * block + at + column).write(E::narrow(sum)),
-                    }
-                }
-            }
-        }
-    }
-}
-
-/// Adds the outer products of some rows, which others may come after. Unless it is `near`, rows lie in place.
-fn add_outer<A: Lanes>(
-    near: bool,
-    [count, ahead]: [usize; 2],
-    x: Lines<'_, A>,
-    y: Lines<'_, A>,
-    inner: Range<usize>,
-    sums: &mut [A],
-) {
-    if near {
-        return simd::run_fast(Outer { x, y, inner, sums, count, ahead });
-    }
-    // SAFETY: shapes were checked, and rows lie in place.
-    unsafe {
-        let (one, cols) = (A::from(1.0), y.cols());
-        gemm::gemm(
-            inner.len(),
-            cols,
-            count,
-            sums.as_mut_ptr(),
-            1,
-            cols as isize,
-            true,
-            x.row(0).add(inner.start),
-            x.dense.row_stride() as isize,
-            1,
-            y.row(0),
-            1,
-            y.dense.row_stride() as isize,
             one,
             one,
             false,
@@ -699,7 +569,14 @@ mod tests {
     fn gathered_rows_have_the_bits_of_sorted_ones() {
         let [_, gathered] = segments();
         let sorted = Segments::from_offsets(gathered.offsets().clone()).unwrap();
-        let (rows, count, inner, cols) = (gathered.rows(), gathered.len(), 37, 29);
+        // Rows done as they lie, and by segments.
+        for (inner, cols) in [(16, 16), (5, 40), (7, 3), (37, 29)] {
+            gathered_as_sorted(&gathered, &sorted, inner, cols);
+        }
+    }
+
+    fn gathered_as_sorted(gathered: &Segments, sorted: &Segments, inner: usize, cols: usize) {
+        let (rows, count) = (gathered.rows(), gathered.len());
         let mut random = Random::new(7);
         let [x, y] = [inner, cols].map(|n| random.elements::<f32>(rows * n));
         let weight = random.elements::<f32>(count * inner * cols);
@@ -713,8 +590,8 @@ mod tests {
             let product = filled(rows * cols, |out| segment_mm(segments, x, weight, None, out));
             (product, filled(count * inner * cols, |out| segment_outer(segments, x, y, out)))
         };
-        let (product, sums) = run(&gathered, dense(&x, inner), dense(&y, cols));
-        let expected = run(&sorted, dense(&x_sorted, inner), dense(&y_sorted, cols));
+        let (product, sums) = run(gathered, dense(&x, inner), dense(&y, cols));
+        let expected = run(sorted, dense(&x_sorted, inner), dense(&y_sorted, cols));
         assert_eq!((permuted(&product, cols), sums), expected);
     }
 

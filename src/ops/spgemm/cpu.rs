@@ -6,7 +6,7 @@
 use super::plan::{Parts, PartsWork};
 use crate::backend::dense::Output;
 use crate::backend::scalar::{Accumulator, Scalar};
-use crate::backend::simd::{self, Isa, Kernel};
+use crate::backend::simd::{self, Isa, Kernel, each};
 use crate::ops::sddmm::cpu::zero_unused;
 use crate::pattern::{Index, Rows, Slot};
 use rayon::prelude::*;
@@ -138,15 +138,15 @@ impl<E: Scalar, I: Index> Kernel for LeftRows<'_, '_, E, I> {
                 let of_right = others.range(rows.columns[entry].get());
                 let (columns, values) = (&parts.right_columns[of_right.clone()], &right[of_right]);
                 // SAFETY: as above. Volatile: otherwise four of them become a gather instruction, which takes longer.
-                let at = |column: &I| unsafe { line.as_ptr().add(column.get()).read_volatile() };
+                let at = |column: I| unsafe { line.as_ptr().add(column.get()).read_volatile() };
                 let mut sums = [E::Acc::ZERO; 4];
                 let (fours, rest) = columns.as_chunks::<4>();
                 let (values, others) = values.as_chunks::<4>();
                 for (columns, values) in fours.iter().zip(values) {
-                    sums = S::mul_add(columns.each_ref().map(at), *values, sums);
+                    sums = S::mul_add(each(*columns, at), *values, sums);
                 }
                 for (lane, (column, value)) in rest.iter().zip(others).enumerate() {
-                    [sums[lane]] = S::mul_add([at(column)], [*value], [sums[lane]]);
+                    [sums[lane]] = S::mul_add([at(*column)], [*value], [sums[lane]]);
                 }
                 let [a, b, c, d] = sums;
                 // SAFETY: slots are below the number of values, and no two entries have the same.

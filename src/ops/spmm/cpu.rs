@@ -6,7 +6,7 @@ use std::ops::Range;
 use crate::backend::dense::{Dense, Output};
 use crate::backend::scalar::{Accumulator, Scalar, as_sums};
 use crate::backend::simd::{
-    self, Entries, Isa, Kernel, Slots, WithEntries, by_width, for_each_chunk, is_serial, load, prefetch, store,
+    self, Entries, Isa, Kernel, Slots, WithEntries, by_width, each, for_each_chunk, is_serial, load, prefetch, store,
     with_entries,
 };
 use crate::ops::sddmm::cpu::{TOGETHER, dots, group, sddmm, zero_unused};
@@ -222,7 +222,7 @@ impl<E: Scalar, I: Index, M: Slots, const UNIT: bool> Kernel for Vector<'_, E, I
                 };
                 let four = |entry: usize, sums| {
                     let at = [entry, entry + 1, entry + 2, entry + 3];
-                    S::mul_add(at.map(value), at.map(x), sums)
+                    S::mul_add(each(at, value), each(at, x), sums)
                 };
                 let mut sums = [[E::Acc::ZERO; 4]; 2];
                 let of_row = entries.of_row(row);
@@ -372,7 +372,7 @@ pub(crate) fn total<S: Isa, A: Accumulator, const N: usize, const V: usize, cons
     sums: &[[[A; N]; V]; CHAINS],
     v: usize,
 ) -> [A; N] {
-    let mut sums = sums.map(|sums| sums[v]);
+    let mut sums = each(*sums, |sums: [[A; N]; V]| sums[v]);
     let mut width = CHAINS;
     while width > 1 {
         width /= 2;
@@ -429,11 +429,11 @@ impl<E: Scalar, I: Index, M: Slots, const N: usize, const V: usize> Kernel for S
             // SAFETY: `scatter` has checked the shapes, `Rows` its columns and slots; the vectors end within a row.
             unsafe {
                 let grad = grad.row_ptr(row);
-                let grads = starts.map(|start| load::<E, N>(grad.add(start)));
+                let grads = each(starts, |start| load::<E, N>(grad.add(start)));
                 let of_row = entries.of_row(row);
                 for first in of_row.clone().step_by(TOGETHER) {
                     let group = group(first..of_row.end);
-                    let rows = group.map(|entry| dense.row_ptr(entries.column(entry)));
+                    let rows = each(group, |entry| dense.row_ptr(entries.column(entry)));
                     let dots = dots::<S, E, N>(grad, rows, cols);
                     for (entry, dot) in group.into_iter().zip(dots) {
                         d_values.at(entries.slot(entry)).write(E::narrow(dot));
@@ -442,7 +442,7 @@ impl<E: Scalar, I: Index, M: Slots, const N: usize, const V: usize> Kernel for S
                         let value = values.get_unchecked(entries.slot(entry)).widen();
                         let to = d_dense.at(entries.column(entry) * cols);
                         // All are read before the first is written: vectors may overlap.
-                        let mut sums = starts.map(|start| load::<E, N>(to.add(start)));
+                        let mut sums = each(starts, |start| load::<E, N>(to.add(start)));
                         for (sum, grad) in sums.iter_mut().zip(grads) {
                             *sum = S::mul_add([value; N], grad, *sum);
                         }

@@ -7,12 +7,11 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use rayon::prelude::*;
-
 use crate::backend::dense::{Dense, Output};
 use crate::backend::scalar::{Accumulator, Scalar, as_sums};
 use crate::backend::simd::{
-    self, Entries, Isa, Kernel, Slots, WithEntries, by_width, for_each_chunk, is_serial, load, store, with_entries,
+    self, Entries, Isa, Kernel, Slots, WithEntries, array, by_width, each, for_each, for_each_chunk, is_serial, load,
+    store, with_entries,
 };
 use crate::ops::sddmm::cpu::{TOGETHER, dots, group, zero_unused};
 use crate::ops::spmm::cpu::{CHAINS, FUSED, starts, total};
@@ -168,7 +167,7 @@ impl<E: Scalar, I: Index, const CHAINS: usize, const FAST: bool> WithEntries<I> 
         if shares > 1 {
             let start = |share: usize| cols / SHARE * share / shares * SHARE;
             let end = |share: usize| if share + 1 == shares { cols } else { start(share + 1) };
-            return (0..shares).into_par_iter().for_each(|share| run(0..n, None, start(share)..end(share)));
+            return for_each(shares, true, &|share| run(0..n, None, start(share)..end(share)));
         }
         let levels = matrix.split.levels(upper);
         let n_levels = levels.bounds.len() - 1;
@@ -179,9 +178,7 @@ impl<E: Scalar, I: Index, const CHAINS: usize, const FAST: bool> WithEntries<I> 
             let (start, end) = (bounds[0].get(), bounds[1].get());
             let pieces = (work / n * (end - start) / SMALL).clamp(1, end - start);
             let bound = |piece: usize| start + (end - start) * piece / pieces;
-            (0..pieces).into_par_iter().for_each(|piece| {
-                run(bound(piece)..bound(piece + 1), Some(&levels.order), 0..cols);
-            });
+            for_each(pieces, true, &|piece| run(bound(piece)..bound(piece + 1), Some(&levels.order), 0..cols));
         }
     }
 }
@@ -273,7 +270,7 @@ impl<E: Scalar, I: Index, M: Slots, const N: usize, const V: usize, const CHAINS
                 let mut left = beside.len();
                 let mut sums = [[[E::Acc::ZERO; N]; V]; CHAINS];
                 let from = rhs.row_ptr(row);
-                sums[0] = starts.map(|start| load::<E, N>(from.add(start)));
+                sums[0] = each(starts, |start| load::<E, N>(from.add(start)));
                 while left > CHAINS {
                     for sums in &mut sums {
                         subtract(entry, sums);
@@ -281,7 +278,7 @@ impl<E: Scalar, I: Index, M: Slots, const N: usize, const V: usize, const CHAINS
                     }
                     left -= CHAINS;
                 }
-                let mut sums = std::array::from_fn(|v| total::<S, E::Acc, N, V, CHAINS>(&sums, v));
+                let mut sums = array(|v| total::<S, E::Acc, N, V, CHAINS>(&sums, v));
                 for _ in 0..left {
                     subtract(entry, &mut sums);
                     entry = entry.wrapping_add(step);
@@ -289,7 +286,7 @@ impl<E: Scalar, I: Index, M: Slots, const N: usize, const V: usize, const CHAINS
                 if !unit {
                     let divisor = diagonal(entries, matrix, row);
                     first_zero = if divisor == E::Acc::ZERO { first_zero.min(row) } else { first_zero };
-                    sums = sums.map(|sum| S::div(sum, [divisor; N]));
+                    sums = each(sums, |sum| S::div(sum, [divisor; N]));
                 }
                 let to = out.at(row * cols);
                 for (sum, start) in sums.into_iter().zip(starts) {
@@ -383,10 +380,10 @@ impl<E: Scalar, I: Index, M: Slots, const N: usize, const V: usize> Kernel for S
             // SAFETY: `backward` has checked the shapes, `Rows` its columns and slots; the vectors end within a row.
             unsafe {
                 let own = d_rhs.at(row * cols);
-                let mut grads = starts.map(|start| load::<E, N>(own.add(start)));
+                let mut grads = each(starts, |start| load::<E, N>(own.add(start)));
                 if !unit {
                     let divisor = diagonal(&entries, &matrix, row);
-                    grads = grads.map(|grad| S::div(grad, [divisor; N]));
+                    grads = each(grads, |grad| S::div(grad, [divisor; N]));
                     for (grad, start) in grads.into_iter().zip(starts) {
                         store::<E, N>(grad, own.add(start));
                     }
@@ -398,7 +395,7 @@ impl<E: Scalar, I: Index, M: Slots, const N: usize, const V: usize> Kernel for S
                     let value = -matrix.values.get_unchecked(entries.slot(entry)).widen();
                     let to = d_rhs.at(entries.column(entry) * cols);
                     // All are read before the first is written: vectors may overlap.
-                    let mut sums = starts.map(|start| load::<E, N>(to.add(start)));
+                    let mut sums = each(starts, |start| load::<E, N>(to.add(start)));
                     for (sum, grad) in sums.iter_mut().zip(grads) {
                         *sum = S::mul_add([value; N], grad, *sum);
                     }
@@ -439,7 +436,7 @@ unsafe fn row_products<S: Isa, E: Scalar, I: Index, M: Slots, const N: usize>(
         };
         for first in read.clone().step_by(TOGETHER) {
             let group = group(first..read.end);
-            let dots = dots::<S, E, N>(d_rhs, group.map(|entry| x.row_ptr(entries.column(entry))), x.cols());
+            let dots = dots::<S, E, N>(d_rhs, each(group, |entry| x.row_ptr(entries.column(entry))), x.cols());
             for (entry, dot) in group.into_iter().zip(dots) {
                 d_values.at(entries.slot(entry)).write(E::narrow(-dot));
             }

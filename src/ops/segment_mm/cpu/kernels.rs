@@ -6,9 +6,9 @@
 use std::ops::Range;
 
 use super::{Lines, Places};
-use crate::backend::dense::Output;
+use crate::backend::dense::{Dense, Output};
 use crate::backend::scalar::Accumulator;
-use crate::backend::simd::{Isa, Kernel, load, prefetch, store};
+use crate::backend::simd::{Isa, Kernel, each, load, prefetch, store};
 use crate::ops::spmm::cpu::starts;
 
 /// The lanes of a vector of 64 bytes.
@@ -30,6 +30,8 @@ pub(in super::super) struct Product<'a, A> {
     pub places: Places<'a>,
     pub cols: usize,
     pub count: usize,
+    /// How many rows come next.
+    pub ahead: usize,
 }
 
 /// Rows that are done with one panel of the matrix before the next, of so many bytes at most; a multiple of all tiles.
@@ -48,15 +50,15 @@ impl<A: Accumulator> Product<'_, A> {
                 // SAFETY: rows and columns within the operands, which `super` has checked.
                 unsafe {
                     if S::VECTOR < 64 {
-                        self.panel::<S, N, 1, 6>(rows.clone(), column);
+                        self.panel::<S, N, 1, 6>(rows.clone(), column, block);
                         column += N;
                         continue;
                     }
                     match (width - column).div_ceil(N) {
-                        1 => self.panel::<S, N, 1, 8>(rows.clone(), column),
-                        2 => self.panel::<S, N, 2, 8>(rows.clone(), column),
-                        3 => self.panel::<S, N, 3, 8>(rows.clone(), column),
-                        _ => self.panel::<S, N, 4, 6>(rows.clone(), column),
+                        1 => self.panel::<S, N, 1, 8>(rows.clone(), column, block),
+                        2 => self.panel::<S, N, 2, 8>(rows.clone(), column, block),
+                        3 => self.panel::<S, N, 3, 8>(rows.clone(), column, block),
+                        _ => self.panel::<S, N, 4, 6>(rows.clone(), column, block),
                     }
                     column += 4 * N;
                 }
@@ -64,19 +66,27 @@ impl<A: Accumulator> Product<'_, A> {
         }
     }
 
-    /// `V` vectors of columns of some rows, `R` rows at a time.
+    /// `V` vectors of columns of some rows, `R` rows at a time. With the first of them, rows that lie `ahead` are asked for.
     #[inline(always)]
-    unsafe fn panel<S: Isa, const N: usize, const V: usize, const R: usize>(&self, rows: Range<usize>, column: usize) {
+    unsafe fn panel<S: Isa, const N: usize, const V: usize, const R: usize>(
+        &self,
+        rows: Range<usize>,
+        column: usize,
+        ahead: usize,
+    ) {
         let starts = starts::<N, V>(column, self.cols.max(N));
         let mut row = rows.start;
         // SAFETY: the caller's promise.
         unsafe {
             while row + R <= rows.end {
                 if column == 0 {
-                    self.ask(row + rows.len(), R);
+                    self.ask(row + ahead, R);
                 }
                 self.tile::<S, N, V, R>(row, rows.end, starts);
                 row += R;
+            }
+            if column == 0 {
+                self.ask(row + ahead, rows.end - row);
             }
             // A tile that ends past the rows repeats the last one, to the bit.
             if rows.end - row > 2 {
@@ -87,11 +97,11 @@ impl<A: Accumulator> Product<'_, A> {
         }
     }
 
-    /// Asks for rows of the next block: they may lie scattered, which the processor won't guess.
+    /// Asks for rows that come next, of this segment or of a later one: they may lie scattered, which the processor won't guess.
     #[inline(always)]
     fn ask(&self, first: usize, rows: usize) {
-        for row in first..self.count.min(first + rows) {
-            // SAFETY: a row below the count.
+        for row in first..(self.count + self.ahead).min(first + rows) {
+            // SAFETY: a row of the operand.
             unsafe {
                 prefetch(self.x.row(row), self.x.cols());
                 prefetch(self.out.at(self.places.row(row) * self.cols).cast_const(), self.cols);
@@ -112,12 +122,12 @@ impl<A: Accumulator> Product<'_, A> {
         }
         // SAFETY: rows below the count; vectors end within the padded columns.
         unsafe {
-            let x = rows.map(|row| self.x.row(row));
-            let bias = starts.map(|start| self.bias.map_or([A::ZERO; N], |bias| load(bias.as_ptr().add(start))));
+            let x = each(rows, |row| self.x.row(row));
+            let bias = each(starts, |start| self.bias.map_or([A::ZERO; N], |bias| load(bias.as_ptr().add(start))));
             let mut sums = [bias; R];
             let mut weight = self.weight.as_ptr();
             for k in 0..self.x.cols() {
-                let vectors = starts.map(|start| load::<A, N>(weight.add(start)));
+                let vectors = each(starts, |start| load::<A, N>(weight.add(start)));
                 for i in 0..R {
                     let x = [*x[i].add(k); N];
                     for v in 0..V {
@@ -127,13 +137,95 @@ impl<A: Accumulator> Product<'_, A> {
                 weight = weight.wrapping_add(self.stride);
             }
             for (row, sums) in rows.into_iter().zip(sums) {
-                let out = self.out.at(self.places.row(row) * self.cols);
-                if self.cols < N {
-                    std::ptr::copy_nonoverlapping(sums[0].as_ptr(), out, self.cols);
-                    continue;
+                store_row(sums, starts, self.out.at(self.places.row(row) * self.cols), self.cols);
+            }
+        }
+    }
+}
+
+/// Stores the vectors of a row, or as much of the first as the row has columns.
+///
+/// # Safety
+///
+/// The row is writable.
+#[inline(always)]
+unsafe fn store_row<A: Accumulator, const N: usize, const V: usize>(
+    sums: [[A; N]; V],
+    starts: [usize; V],
+    row: *mut A,
+    cols: usize,
+) {
+    // SAFETY: the caller's promise; vectors end within the columns, if there is one of them.
+    unsafe {
+        if cols < N {
+            return std::ptr::copy_nonoverlapping(sums[0].as_ptr(), row, cols);
+        }
+        for (start, sum) in starts.into_iter().zip(sums) {
+            store::<A, N>(sum, row.add(start));
+        }
+    }
+}
+
+/// Rows times matrices that change from row to row: `out_i = bias_s + x_i W_s`, s the segment of row i. All in place and in
+/// order; for so few and small matrices that a near cache holds them all.
+pub(in super::super) struct Mixed<'a, A> {
+    pub x: Dense<'a, A>,
+    pub rows: Range<usize>,
+    /// The segment of each row.
+    pub ids: &'a [i32],
+    /// The matrices, a row of one every `stride` elements, at least [`lanes`].
+    pub weights: &'a [A],
+    /// A row for each matrix, likewise.
+    pub bias: &'a [A],
+    pub stride: usize,
+    pub out: Output<'a, A>,
+    pub cols: usize,
+}
+
+/// The most vectors of a row of [`Mixed`].
+pub(super) const MIXED_VECTORS: usize = 4;
+
+impl<A: Accumulator> Mixed<'_, A> {
+    #[inline(always)]
+    fn all<S: Isa, const N: usize>(&self) {
+        // SAFETY: shapes were checked by `super`, and segments' ids are below their number.
+        unsafe {
+            match self.stride.div_ceil(N) {
+                1 => self.tiles::<S, N, 1, 8>(),
+                2 => self.tiles::<S, N, 2, 4>(),
+                3 => self.tiles::<S, N, 3, 2>(),
+                _ => self.tiles::<S, N, MIXED_VECTORS, 2>(),
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn tiles<S: Isa, const N: usize, const V: usize, const R: usize>(&self) {
+        let (starts, inner) = (starts::<N, V>(0, self.stride), self.x.cols());
+        for first in self.rows.clone().step_by(R) {
+            // A tile that ends past the rows repeats the last one, to the bit.
+            let mut rows = [0; R];
+            for (i, row) in rows.iter_mut().enumerate() {
+                *row = (first + i).min(self.rows.end - 1);
+            }
+            // SAFETY: the caller's promise.
+            unsafe {
+                let ids = each(rows, |row| *self.ids.get_unchecked(row) as usize);
+                let x = each(rows, |row| self.x.row_ptr(row));
+                let weights = each(ids, |id| self.weights.as_ptr().add(id * inner * self.stride));
+                let mut sums =
+                    each(ids, |id| each(starts, |start| load(self.bias.as_ptr().add(id * self.stride + start))));
+                for k in 0..inner {
+                    for i in 0..R {
+                        let x = [*x[i].add(k); N];
+                        for v in 0..V {
+                            let weight = load::<A, N>(weights[i].add(k * self.stride + starts[v]));
+                            sums[i][v] = S::mul_add(x, weight, sums[i][v]);
+                        }
+                    }
                 }
-                for (start, sum) in starts.into_iter().zip(sums) {
-                    store::<A, N>(sum, out.add(start));
+                for (row, sums) in rows.into_iter().zip(sums) {
+                    store_row(sums, starts, self.out.at(row * self.cols), self.cols);
                 }
             }
         }
@@ -263,6 +355,8 @@ impl<A: Accumulator> Outer<'_, A> {
 pub(in super::super) trait Lanes: Accumulator {
     /// The work of a product.
     fn product<S: Isa>(product: Product<'_, Self>);
+    /// That of products that change from row to row.
+    fn mixed<S: Isa>(mixed: Mixed<'_, Self>);
     /// The work of a sum of outer products.
     fn outer<S: Isa>(outer: Outer<'_, Self>);
 }
@@ -273,6 +367,10 @@ macro_rules! lanes {
             #[inline(always)]
             fn product<S: Isa>(product: Product<'_, Self>) {
                 product.blocks::<S, { lanes::<$real>() }>();
+            }
+            #[inline(always)]
+            fn mixed<S: Isa>(mixed: Mixed<'_, Self>) {
+                mixed.all::<S, { lanes::<$real>() }>();
             }
             #[inline(always)]
             fn outer<S: Isa>(mut outer: Outer<'_, Self>) {
@@ -287,6 +385,13 @@ impl<A: Lanes> Kernel for Product<'_, A> {
     #[inline(always)]
     fn run<S: Isa>(self) {
         A::product::<S>(self);
+    }
+}
+
+impl<A: Lanes> Kernel for Mixed<'_, A> {
+    #[inline(always)]
+    fn run<S: Isa>(self) {
+        A::mixed::<S>(self);
     }
 }
 
