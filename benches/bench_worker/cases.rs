@@ -94,6 +94,7 @@ pub fn prepare(problem: &Problem) -> Prepared {
         "gather_mm" => by_segments(problem, false),
         "cg" | "bicgstab" | "minres" | "lsmr" => crate::solvers::iterative(problem),
         "mvn_rsample" => crate::mvn::rsample(problem),
+        "pairwise_encode" => crate::encoder::pairwise(problem),
         _ => Err("unsupported".into()),
     }
 }
@@ -247,7 +248,7 @@ fn logsumexp(problem: &Problem) -> Prepared {
     Ok((Box::new(case), nnz))
 }
 
-fn forward<T: Into<Output>>(operation: impl Fn() -> T + 'static) -> Box<dyn Case> {
+pub fn forward<T: Into<Output>>(operation: impl Fn() -> T + 'static) -> Box<dyn Case> {
     Box::new(move || results(operation(), []))
 }
 

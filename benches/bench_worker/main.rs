@@ -3,6 +3,7 @@
 //! `prepare` makes a case, `run` times it, `check` gives checksums of its results, `peak` the memory that it takes.
 
 mod cases;
+mod encoder;
 mod measure;
 mod mvn;
 mod problem;

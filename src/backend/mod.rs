@@ -11,6 +11,7 @@ pub(crate) mod gpu;
 pub(crate) mod scalar;
 pub(crate) mod simd;
 
+use crate::encoders::relations::EncodeOps;
 use crate::ops::{
     dense::DenseOps, edge::EdgeOps, gather::GatherOps, reduce::ReduceOps, sddmm::SddmmOps, segment_mm::SegmentMmOps,
     spgemm::SpgemmOps, spmm::SpmmOps, trisolve::TrisolveOps,
@@ -20,7 +21,17 @@ use crate::vjp::SeedOps;
 /// A Burn backend that offers every primitive of this crate: Flex, the CubeCL backends with and without fusion, and
 /// autodiff over any of them.
 pub trait SparseOps:
-    SpmmOps + SpgemmOps + SddmmOps + GatherOps + DenseOps + ReduceOps + SeedOps + SegmentMmOps + TrisolveOps + EdgeOps
+    SpmmOps
+    + SpgemmOps
+    + SddmmOps
+    + GatherOps
+    + DenseOps
+    + ReduceOps
+    + SeedOps
+    + SegmentMmOps
+    + TrisolveOps
+    + EdgeOps
+    + EncodeOps
 {
 }
 impl<B> SparseOps for B where
@@ -34,5 +45,6 @@ impl<B> SparseOps for B where
         + SegmentMmOps
         + TrisolveOps
         + EdgeOps
+        + EncodeOps
 {
 }

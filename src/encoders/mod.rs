@@ -4,5 +4,6 @@
 
 mod neighbourhood;
 mod pairwise;
+pub(crate) mod relations;
 
 pub use pairwise::{Channels, EncoderError, PairwiseEncoder, PairwiseEncoderConfig, Side};

@@ -1,13 +1,12 @@
 //! Pairwise relations between the voxels of a grid as a sparse matrix.
 
 use super::neighbourhood;
+use super::relations::{Relations, encode};
 use crate::error::{PatternError, TensorError};
-use crate::ops::gather::gather;
 use crate::pattern::Pattern;
 use crate::tensor::{SparseTensor, reshape};
 use burn::module::Module;
 use burn::tensor::Tensor;
-use std::sync::Arc;
 
 /// Which neighbours a voxel is related to across channels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -125,16 +124,7 @@ pub enum EncoderError {
 #[derive(Module, Debug)]
 pub struct PairwiseEncoder {
     #[module(skip)]
-    plan: Arc<Plan>,
-}
-
-#[derive(Debug)]
-struct Plan {
-    volume: Vec<usize>,
-    steps: Vec<Vec<isize>>,
-    pattern: Pattern,
-    /// Row e has a one at the value of entry e.
-    select: Pattern,
+    relations: Relations,
 }
 
 impl PairwiseEncoderConfig {
@@ -179,8 +169,7 @@ impl PairwiseEncoderConfig {
             return Err(PatternError::TooLarge { rows: usize::MAX, columns: usize::MAX }.into());
         };
         let steps = neighbourhood::steps(radius, &volume, diagonal, channels, side);
-        let (pattern, select) = patterns(&volume, voxels, &steps, coo)?;
-        Ok(PairwiseEncoder { plan: Arc::new(Plan { volume, steps, pattern, select }) })
+        Ok(PairwiseEncoder { relations: Relations::new(volume, voxels, steps, coo)? })
     }
 }
 
@@ -200,17 +189,17 @@ impl PairwiseEncoder {
 
     /// The steps from a voxel to its neighbours, in channels and space: one value each.
     pub fn steps(&self) -> &[Vec<isize>] {
-        &self.plan.steps
+        self.relations.steps()
     }
 
     /// The shape of the volume: channels, and the sizes of the spatial dimensions.
     pub fn volume(&self) -> &[usize] {
-        &self.plan.volume
+        self.relations.volume()
     }
 
     /// The pattern of the matrices, P x P.
     pub fn pattern(&self) -> &Pattern {
-        &self.plan.pattern
+        self.relations.pattern()
     }
 
     /// The P x P matrix of values of shape `[N, C, *S]`.
@@ -228,9 +217,8 @@ impl PairwiseEncoder {
     /// If the values are of another shape.
     pub fn try_encode<const R: usize>(&self, values: Tensor<R>) -> Result<SparseTensor<2>, EncoderError> {
         self.check(&values, &[])?;
-        let Plan { pattern, select, .. } = &*self.plan;
-        let values = gather(select, reshape(values, [select.shape()[1]]));
-        Ok(SparseTensor::new(pattern.clone(), values)?)
+        let entries = encode(&self.relations, 1, false, flat(values));
+        Ok(SparseTensor::new(self.pattern().clone(), entries)?)
     }
 
     /// A batch of P x P matrices, of values of shape `[items, N, C, *S]`.
@@ -249,10 +237,10 @@ impl PairwiseEncoder {
     pub fn try_encode_batch<const R: usize>(&self, values: Tensor<R>) -> Result<SparseTensor<3>, EncoderError> {
         let items = values.dims()[0];
         self.check(&values, &[items])?;
-        let Plan { pattern, select, .. } = &*self.plan;
-        let select = select.repeat(items)?;
-        let values = gather(&select, reshape(values, [select.shape()[1]]));
-        Ok(SparseTensor::shared(pattern, reshape(values, [items, pattern.nnz()]))?)
+        // All that can fail, before anything is computed.
+        self.pattern().repeat(items)?;
+        let entries = encode(&self.relations, items, false, flat(values));
+        Ok(SparseTensor::shared(self.pattern(), reshape(entries, [items, self.pattern().nnz()]))?)
     }
 
     /// The values of shape `[N, C, *S]` of a matrix at the encoder's pattern: what [`encode`](Self::encode) makes it of, 0 where a
@@ -265,76 +253,27 @@ impl PairwiseEncoder {
     /// If the rank `R` is not that of the values.
     #[track_caller]
     pub fn decode<const R: usize>(&self, matrix: &SparseTensor<2>) -> Result<Tensor<R>, EncoderError> {
-        let Plan { volume, steps, pattern, select } = &*self.plan;
-        if !matrix.pattern().same_pattern(pattern) {
-            let expected = pattern.nnz();
+        if !matrix.pattern().same_pattern(self.pattern()) {
+            let expected = self.pattern().nnz();
             return Err(EncoderError::OtherPattern { expected, found: matrix.pattern().to_string() });
         }
-        let shape: Vec<_> = std::iter::once(steps.len()).chain(volume.iter().copied()).collect();
+        let shape: Vec<_> = std::iter::once(self.steps().len()).chain(self.volume().iter().copied()).collect();
         let shape: [usize; R] =
             shape.try_into().unwrap_or_else(|shape| panic!("decode: values are of shape {shape:?}, not of rank {R}"));
-        Ok(reshape(gather(&select.t(), matrix.values().clone()), shape))
+        Ok(reshape(encode(&self.relations, 1, true, matrix.values().clone()), shape))
     }
 
     fn check<const R: usize>(&self, values: &Tensor<R>, items: &[usize]) -> Result<(), EncoderError> {
-        let Plan { volume, steps, .. } = &*self.plan;
-        let expected = [items, &[steps.len()], volume].concat();
+        let expected = [items, &[self.steps().len()], self.volume()].concat();
         if values.dims().as_slice() == expected {
             return Ok(());
         }
-        Err(EncoderError::Shape { volume: volume.clone(), expected, found: values.dims().to_vec() })
+        Err(EncoderError::Shape { volume: self.volume().to_vec(), expected, found: values.dims().to_vec() })
     }
 }
 
-/// The pattern of the matrices, and the values that its entries take.
-fn patterns(
-    volume: &[usize],
-    voxels: usize,
-    steps: &[Vec<isize>],
-    coo: bool,
-) -> Result<(Pattern, Pattern), PatternError> {
-    let mut strides = vec![1isize; volume.len()];
-    for axis in (1..volume.len()).rev() {
-        strides[axis - 1] = strides[axis] * volume[axis] as isize;
-    }
-    // In the order of the columns of a row: those of the largest steps first.
-    let shift = |step: &[isize]| -> isize { step.iter().zip(&strides).map(|(x, stride)| x * stride).sum() };
-    let mut in_order: Vec<_> = steps.iter().enumerate().map(|(at, step)| (shift(step), at, step)).collect();
-    in_order.sort_by_key(|&(shift, at, _)| (std::cmp::Reverse(shift), at));
-
-    let fits = |place: &[usize], step: &[isize]| {
-        place.iter().zip(step).zip(volume).all(|((&x, &by), &size)| {
-            let from = x as isize - by;
-            (0..size as isize).contains(&from)
-        })
-    };
-    let (mut offsets, mut columns, mut taken) = (vec![0usize], Vec::new(), Vec::new());
-    let mut place = vec![0; volume.len()];
-    for voxel in 0..voxels {
-        for &(shift, at, step) in &in_order {
-            if fits(&place, step) {
-                columns.push((voxel as isize - shift) as i64);
-                taken.push((at * voxels + voxel) as i64);
-            }
-        }
-        offsets.push(columns.len());
-        advance(&mut place, volume);
-    }
-    let select = Pattern::csr((0..=taken.len()).collect::<Vec<_>>(), taken, [columns.len(), steps.len() * voxels])?;
-    if coo {
-        let rows: Vec<usize> = (0..voxels).flat_map(|v| std::iter::repeat_n(v, offsets[v + 1] - offsets[v])).collect();
-        return Ok((Pattern::coo(rows, columns, [voxels; 2])?, select));
-    }
-    Ok((Pattern::csr(offsets, columns, [voxels; 2])?, select))
-}
-
-/// The next place in a volume, in row-major order.
-fn advance(place: &mut [usize], volume: &[usize]) {
-    for (x, &size) in place.iter_mut().zip(volume).rev() {
-        *x += 1;
-        if *x < size {
-            return;
-        }
-        *x = 0;
-    }
+/// Values in one row.
+fn flat<const R: usize>(values: Tensor<R>) -> Tensor<1> {
+    let count = values.shape().num_elements();
+    reshape(values, [count])
 }
