@@ -180,6 +180,19 @@ impl Method for Auto {
         }
     }
 
+    fn run_with_multiplier(
+        &self,
+        a: &Operator,
+        b: Tensor<2>,
+        x0: Option<Tensor<2>>,
+        transpose: bool,
+    ) -> (Solution<Tensor<2>>, Option<Tensor<2>>) {
+        match self.prepare(a) {
+            Ok(chosen) => chosen.run_with_multiplier(a, b, x0, transpose),
+            Err(_) => unreachable!("nothing is prepared before it is tried"),
+        }
+    }
+
     fn finds_minimum_norm(&self) -> bool {
         true
     }
@@ -200,6 +213,55 @@ struct Chosen {
     first: AtomicUsize,
 }
 
+impl Chosen {
+    /// Tries the candidates, beginning with the one that converged last.
+    fn first_that_converges<T: Default>(
+        &self,
+        a: &Operator,
+        b: &Tensor<2>,
+        transpose: bool,
+        run: impl Fn(&dyn Method) -> (Solution<Tensor<2>>, T),
+    ) -> (Solution<Tensor<2>>, T) {
+        let first = self.first.load(Ordering::Relaxed);
+        let order = (first..self.candidates.len()).chain(0..first);
+        let mut tried = vec![];
+        let mut best: Option<(Solution<Tensor<2>>, T)> = None;
+        for at in order {
+            let candidate = &self.candidates[at];
+            let (mut solution, more) = match candidate.prepared.get_or_init(|| candidate.method.prepare(a)) {
+                Ok(method) => run(&**method),
+                Err(error) => {
+                    let rows = a.shape()[usize::from(!transpose)];
+                    let outcome = Outcome::Unprepared { error: error.clone() };
+                    (impossible(candidate.method.name(), outcome, b, rows, a.items().max(1)), T::default())
+                }
+            };
+            let name = solution.report.method;
+            if solution.report.outcome.is_converged() {
+                self.first.store(at, Ordering::Relaxed);
+                solution.report.notes.insert(0, format!("chose {name}: {}", self.reason));
+                solution.report.notes.append(&mut tried);
+                return (solution, more);
+            }
+            tried.push(format!("{name} was tried: {}", solution.report.outcome));
+            if matches!(solution.report.outcome, Outcome::NotFinite { .. } | Outcome::EntryNotFinite { .. }) {
+                // No other method gets over that.
+                best = Some((solution, more));
+                break;
+            }
+            let better = |(best, _): &(_, T)| worst(&solution) < worst(best) || worst(best).is_nan();
+            if best.as_ref().is_none_or(better) {
+                best = Some((solution, more));
+            }
+        }
+        let (mut solution, more) = best.expect("there is a candidate");
+        let name = solution.report.method;
+        solution.report.notes.insert(0, format!("{name} came closest: {}", self.reason));
+        solution.report.notes.append(&mut tried);
+        (solution, more)
+    }
+}
+
 impl Method for Chosen {
     fn name(&self) -> &'static str {
         "auto"
@@ -215,43 +277,19 @@ impl Method for Chosen {
     }
 
     fn run(&self, a: &Operator, b: Tensor<2>, x0: Option<Tensor<2>>, transpose: bool) -> Solution<Tensor<2>> {
-        let first = self.first.load(Ordering::Relaxed);
-        let order = (first..self.candidates.len()).chain(0..first);
-        let mut tried = vec![];
-        let mut best: Option<Solution<Tensor<2>>> = None;
-        for at in order {
-            let candidate = &self.candidates[at];
-            let mut solution = match candidate.prepared.get_or_init(|| candidate.method.prepare(a)) {
-                Ok(method) => method.run(a, b.clone(), x0.clone(), transpose),
-                Err(error) => {
-                    let rows = a.shape()[usize::from(!transpose)];
-                    let outcome = Outcome::Unprepared { error: error.clone() };
-                    impossible(candidate.method.name(), outcome, &b, rows, a.items().max(1))
-                }
-            };
-            let name = solution.report.method;
-            if solution.report.outcome.is_converged() {
-                self.first.store(at, Ordering::Relaxed);
-                solution.report.notes.insert(0, format!("chose {name}: {}", self.reason));
-                solution.report.notes.append(&mut tried);
-                return solution;
-            }
-            tried.push(format!("{name} was tried: {}", solution.report.outcome));
-            if matches!(solution.report.outcome, Outcome::NotFinite { .. } | Outcome::EntryNotFinite { .. }) {
-                // No other method gets over that.
-                best = Some(solution);
-                break;
-            }
-            let better = best.as_ref().is_none_or(|best| worst(&solution) < worst(best) || worst(best).is_nan());
-            if better {
-                best = Some(solution);
-            }
-        }
-        let mut solution = best.expect("there is a candidate");
-        let name = solution.report.method;
-        solution.report.notes.insert(0, format!("{name} came closest: {}", self.reason));
-        solution.report.notes.append(&mut tried);
-        solution
+        let run = |method: &dyn Method| (method.run(a, b.clone(), x0.clone(), transpose), ());
+        self.first_that_converges(a, &b, transpose, run).0
+    }
+
+    fn run_with_multiplier(
+        &self,
+        a: &Operator,
+        b: Tensor<2>,
+        x0: Option<Tensor<2>>,
+        transpose: bool,
+    ) -> (Solution<Tensor<2>>, Option<Tensor<2>>) {
+        let run = |method: &dyn Method| method.run_with_multiplier(a, b.clone(), x0.clone(), transpose);
+        self.first_that_converges(a, &b, transpose, run)
     }
 
     fn finds_minimum_norm(&self) -> bool {

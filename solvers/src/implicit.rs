@@ -21,12 +21,10 @@ use burn::backend::autodiff::{
     grads::Gradients,
     ops::{Backward, Ops, OpsKind},
 };
-use burn::backend::ops::FloatTensorOps;
 use burn::backend::{
-    Backend, BackendTensor, Dispatch, DispatchKindConversion, DispatchTensor, TensorMetadata, backend_extension,
-    tensor::FloatTensor,
+    Backend, BackendTensor, Dispatch, DispatchKindConversion, DispatchTensor, backend_extension, tensor::FloatTensor,
 };
-use burn::tensor::{Shape, Tensor};
+use burn::tensor::Tensor;
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -101,6 +99,16 @@ impl Method for Watched {
         self.method.run(a, b, x0, transpose)
     }
 
+    fn run_with_multiplier(
+        &self,
+        a: &Operator,
+        b: Tensor<2>,
+        x0: Option<Tensor<2>>,
+        transpose: bool,
+    ) -> (Solution<Tensor<2>>, Option<Tensor<2>>) {
+        self.method.run_with_multiplier(a, b, x0, transpose)
+    }
+
     fn damping(&self) -> f64 {
         self.method.damping()
     }
@@ -142,8 +150,8 @@ pub struct Tracked(Arc<AtomicBool>);
 /// The primitives, on backend tensors.
 #[backend_extension(Flex: cfg(feature = "flex"), Cube: cfg(feature = "cube"), Autodiff)]
 pub trait ImplicitOps: Backend {
-    /// Zeros, `[rows, k]` for an operand of k columns, whose transposed derivative is given.
-    fn implicit(derivative: Transposed, rows: usize, operand: FloatTensor<Self>) -> FloatTensor<Self>;
+    /// The value, with a given transposed derivative in `operand`.
+    fn node(derivative: Transposed, value: FloatTensor<Self>, operand: FloatTensor<Self>) -> FloatTensor<Self>;
 
     /// The derivative itself, for backward passes.
     fn transposed_derivative(derivative: Transposed, grad: FloatTensor<Self>) -> FloatTensor<Self>;
@@ -166,9 +174,8 @@ where
 macro_rules! untracked {
     ($backend:ty) => {
         impl ImplicitOps for $backend {
-            fn implicit(_: Transposed, rows: usize, operand: FloatTensor<Self>) -> FloatTensor<Self> {
-                let (shape, device, dtype) = (operand.shape(), operand.device(), operand.dtype());
-                Self::float_zeros(Shape::from([rows, shape[1]]), &device, dtype.into())
+            fn node(_: Transposed, value: FloatTensor<Self>, _: FloatTensor<Self>) -> FloatTensor<Self> {
+                value
             }
 
             fn transposed_derivative(derivative: Transposed, grad: FloatTensor<Self>) -> FloatTensor<Self> {
@@ -187,9 +194,9 @@ untracked!(burn::backend::Flex);
 untracked!(burn::backend::Cube);
 
 #[derive(Debug)]
-struct Implicit;
+struct Node;
 
-impl<B: ImplicitOps> Backward<B, 1> for Implicit {
+impl<B: ImplicitOps> Backward<B, 1> for Node {
     type State = Transposed;
 
     fn backward(self, ops: Ops<Self::State, 1>, grads: &mut Gradients, _: &mut Checkpointer) {
@@ -202,13 +209,11 @@ impl<B: ImplicitOps> Backward<B, 1> for Implicit {
 }
 
 impl<B: ImplicitOps, C: CheckpointStrategy> ImplicitOps for Autodiff<B, C> {
-    fn implicit(derivative: Transposed, rows: usize, operand: FloatTensor<Self>) -> FloatTensor<Self> {
-        match Implicit.prepare::<C>([operand.node()]).compute_bound().stateful() {
-            OpsKind::Tracked(prep) => {
-                let zeros = B::implicit(derivative.clone(), rows, operand.into_primitive());
-                prep.finish(derivative, zeros)
-            }
-            OpsKind::UnTracked(prep) => prep.finish(B::implicit(derivative, rows, operand.into_primitive())),
+    fn node(derivative: Transposed, value: FloatTensor<Self>, operand: FloatTensor<Self>) -> FloatTensor<Self> {
+        let value = value.into_primitive();
+        match Node.prepare::<C>([operand.node()]).compute_bound().stateful() {
+            OpsKind::Tracked(prep) => prep.finish(derivative, value),
+            OpsKind::UnTracked(prep) => prep.finish(value),
         }
     }
 
@@ -222,18 +227,33 @@ impl<B: ImplicitOps, C: CheckpointStrategy> ImplicitOps for Autodiff<B, C> {
     }
 }
 
+/// The value, with this transposed derivative in `operand`: both on the same device, the value a constant.
+///
+/// The derivative runs within a backward pass: on tensors without a graph.
+#[doc(hidden)]
+pub fn node(
+    value: Tensor<2>,
+    operand: Tensor<2>,
+    derivative: impl Fn(Tensor<2>) -> Tensor<2> + Send + Sync + 'static,
+) -> Tensor<2> {
+    let derivative = Transposed(Arc::new(derivative));
+    let node = <Dispatch as ImplicitOps>::node(derivative, value.into_dispatch(), operand.into_dispatch());
+    Tensor::from_dispatch(node)
+}
+
 /// The node N: zeros, `[rows, k]`, with this transposed derivative in `operand`.
 pub(crate) fn implicit(
     rows: usize,
     operand: Tensor<2>,
     derivative: impl Fn(Tensor<2>) -> Tensor<2> + Send + Sync + 'static,
 ) -> Tensor<2> {
-    let derivative = Transposed(Arc::new(derivative));
-    Tensor::from_dispatch(<Dispatch as ImplicitOps>::implicit(derivative, rows, operand.into_dispatch()))
+    let [_, k] = operand.dims();
+    node(Tensor::zeros([rows, k], (&operand.device(), operand.dtype())), operand, derivative)
 }
 
 /// Whether gradients flow back from a tensor.
-pub(crate) fn is_tracked(tensor: &Tensor<2>) -> bool {
+#[doc(hidden)]
+pub fn is_tracked(tensor: &Tensor<2>) -> bool {
     let tracked = Tracked::default();
     <Dispatch as ImplicitOps>::look(tracked.clone(), tensor.clone().into_dispatch());
     tracked.0.load(Ordering::Relaxed)

@@ -26,6 +26,13 @@ pub mod precond;
 mod solve;
 pub mod vjp;
 
+/// What the other crates of this workspace share with this one. Not part of the public interface.
+#[doc(hidden)]
+pub mod internals {
+    pub use crate::implicit::{is_tracked, node};
+    pub use crate::solve::{lifted, plain};
+}
+
 pub use auto::{Auto, solve};
 pub use direct::Direct;
 pub use implicit::BackwardWatch;

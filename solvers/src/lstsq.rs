@@ -1,13 +1,14 @@
 //! Least squares, with gradients.
 
-use crate::implicit::{deliver, implicit, is_tracked};
+use crate::implicit::{BackwardWatch, deliver, implicit, is_tracked};
 use crate::method::Method;
-use crate::operator::LinearOperator;
+use crate::operator::Operator;
 use crate::outcome::Solution;
 use crate::pairing::SolveFor;
 use crate::solve::{Problem, device_of, lifted, plain};
 use burn::tensor::Tensor;
 use sparsegrad::error::OpError;
+use std::sync::Arc;
 
 const OP: &str = "sparse_lstsq";
 
@@ -21,8 +22,13 @@ const OP: &str = "sparse_lstsq";
 /// With the gradient g of x, `w = A^+T g`, `z = A^+ w` and the residual `r = b - A x`: of b, w; of A, at each stored entry,
 /// `-w x^T + r z^T + y p^T`, with `y = A^+T x` and `p = g - A^T w`. This is the derivative of the pseudoinverse at constant rank;
 /// in directions that change the rank there is none. The last term is 0 where A has full column rank. It is taken of wide
-/// operators and of methods that [find the solution of minimum norm](Method::finds_minimum_norm) (LSMR); for it, the
-/// forward pass solves once more where A is tracked. With damping, `w = A z` with `z = (A^T A + d^2)^-1 g`, of any rank.
+/// operators and of methods that [find the solution of minimum norm](Method::finds_minimum_norm) (LSMR). With damping,
+/// `w = A z` with `z = (A^T A + d^2)^-1 g`, of any rank.
+///
+/// With [`Lsmr`](crate::Lsmr) one iteration backwards finds w and z at once, and y comes with the forward one, if that starts
+/// from 0. Backwards it is LSQR's, which ends where `|g - A^T w| <= tolerance (|g| + |A| |w|)`, if g is made of rows of A: w is that
+/// of an operator within tolerance |A| of A, as x is; of wide operators it is LSMR's own. Other methods solve for each of the
+/// three.
 ///
 /// A backward solve that does not converge panics with its report, or leaves it with a
 /// [`BackwardWatch`](crate::BackwardWatch).
@@ -93,7 +99,10 @@ fn columns(problem: &Problem, b: Tensor<2>, guess: Option<Tensor<2>>, method: &d
         return solution;
     }
     let device = device_of(problem, &b);
-    let (prepared, Solution { x, mut report }) = problem.run(&b, guess, method);
+    let ([m, n], damping) = (problem.tracked.shape(), method.damping());
+    let null_space = damping == 0.0 && (m < n || method.finds_minimum_norm());
+    let multiplier = null_space && problem.tracked.device().is_autodiff();
+    let (prepared, Solution { x, mut report }, y) = problem.run(&b, guess, method, multiplier);
     let Some(prepared) = prepared.filter(|_| device.is_autodiff()) else {
         return Solution { x: lifted(x, &device), report };
     };
@@ -101,9 +110,8 @@ fn columns(problem: &Problem, b: Tensor<2>, guess: Option<Tensor<2>>, method: &d
     let x = lifted(x, &device);
     let b = if b.device().is_autodiff() { b } else { Tensor::from_inner(b) };
     let image = problem.tracked.apply(x.clone());
-    let ([m, n], damping) = (problem.tracked.shape(), method.damping());
     let operator = is_tracked(&image);
-    let null_space = operator && damping == 0.0 && (m < n || method.finds_minimum_norm());
+    let null_space = operator && null_space;
     let terms = Terms { operator, null_space, damping };
 
     let residual = b - image;
@@ -113,53 +121,59 @@ fn columns(problem: &Problem, b: Tensor<2>, guess: Option<Tensor<2>>, method: &d
         operands.push(problem.tracked.apply_transpose(r));
     }
     if null_space {
-        let y = prepared.run(&problem.plain, constant, None, true);
-        if !y.report.outcome.is_converged() {
-            report.notes.push(format!("for the gradient: {}", y.report));
-        }
-        operands.push(problem.tracked.apply_transpose(lifted(y.x, &device)));
+        let y = y.unwrap_or_else(|| {
+            let y = prepared.run(&problem.plain, constant, None, true);
+            if !y.report.outcome.is_converged() {
+                report.notes.push(format!("for the gradient: {}", y.report));
+            }
+            y.x
+        });
+        operands.push(problem.tracked.apply_transpose(lifted(y, &device)));
     }
-    let (plain, watch) = (problem.plain.clone(), method.watch().cloned());
-    let node = implicit(n, Tensor::cat(operands, 0), move |grad| {
-        let solve = |b: Tensor<2>, transpose: bool| {
-            // From zero, whatever guess the method was given: it is one of x.
-            let [_, k] = b.dims();
-            let zero = (!transpose).then(|| Tensor::zeros([n, k], (&b.device(), b.dtype())));
-            let Solution { x, report } = prepared.run(&plain, b, zero, transpose);
-            deliver(watch.as_ref(), report);
-            x
-        };
-        Tensor::cat(gradients(&*plain, &solve, grad, terms), 0)
-    });
+    let backward = Backward { prepared, a: problem.plain.clone(), watch: method.watch().cloned(), terms };
+    let node = implicit(n, Tensor::cat(operands, 0), move |grad| Tensor::cat(backward.gradients(grad), 0));
     Solution { x: x + node, report }
 }
 
-/// What comes to the operands: w, z and p.
-fn gradients(
-    a: &dyn LinearOperator,
-    solve: &dyn Fn(Tensor<2>, bool) -> Tensor<2>,
-    grad: Tensor<2>,
+/// What is done when the gradient comes.
+struct Backward {
+    prepared: Arc<dyn Method>,
+    a: Operator,
+    watch: Option<BackwardWatch>,
     terms: Terms,
-) -> Vec<Tensor<2>> {
-    let w = solve(grad.clone(), true);
-    if !terms.operator {
-        return vec![w];
+}
+
+impl Backward {
+    fn solve(&self, b: Tensor<2>, transpose: bool) -> Tensor<2> {
+        let ([_, n], [_, k]) = (self.a.shape(), b.dims());
+        // From zero, whatever guess the method was given: it is one of x.
+        let zero = (!transpose).then(|| Tensor::zeros([n, k], (&b.device(), b.dtype())));
+        let Solution { x, report } = self.prepared.run(&self.a, b, zero, transpose);
+        deliver(self.watch.as_ref(), report);
+        x
     }
-    let z = solve(w.clone(), false);
-    let rest = |w: &Tensor<2>, g: Tensor<2>| g - a.apply_transpose(w.clone());
-    if terms.damping > 0.0 {
-        // (A^T A + d^2)^-1 of g, whose part A^T w the solve has treated: the rest is treated by a solve of its own, and what
-        // remains then is d^2 times its image. Dividing the first rest by d^2 instead would blow up its errors.
-        let rest_of_grad = rest(&w, grad);
-        let remaining = rest(&solve(rest_of_grad.clone(), true), rest_of_grad);
-        let z = z + remaining / (terms.damping * terms.damping);
-        return vec![w, z];
-    }
-    match terms.null_space {
-        true => {
-            let p = rest(&w, grad);
-            vec![w, z, p]
+
+    /// What comes to the operands: w, z and p.
+    fn gradients(&self, grad: Tensor<2>) -> Vec<Tensor<2>> {
+        let Terms { operator, null_space, damping } = self.terms;
+        let (Solution { x: w, report }, z) = self.prepared.run_with_multiplier(&self.a, grad.clone(), None, true);
+        deliver(self.watch.as_ref(), report);
+        if !operator {
+            return vec![w];
         }
-        false => vec![w, z],
+        let rest = |w: &Tensor<2>, g: Tensor<2>| g - self.a.apply_transpose(w.clone());
+        let z = z.unwrap_or_else(|| {
+            let z = self.solve(w.clone(), false);
+            if damping == 0.0 {
+                return z;
+            }
+            // (A^T A + d^2)^-1 of g, whose part A^T w the solve has treated: the rest is treated by a solve of its own, and what
+            // remains then is d^2 times its image. Dividing the first rest by d^2 instead would blow up its errors.
+            let rest_of_grad = rest(&w, grad.clone());
+            let remaining = rest(&self.solve(rest_of_grad.clone(), true), rest_of_grad);
+            z + remaining / (damping * damping)
+        });
+        let p = null_space.then(|| rest(&w, grad));
+        [w, z].into_iter().chain(p).collect()
     }
 }

@@ -24,6 +24,21 @@ pub trait Method: Debug + Send + Sync {
     /// With `transpose`, solves A^T x = b for b of n x k: with the transposed preconditioner, too.
     fn run(&self, a: &Operator, b: Tensor<2>, x0: Option<Tensor<2>>, transpose: bool) -> Solution<Tensor<2>>;
 
+    /// [`run`](Self::run), and the multiplier y of its solution x, if the method finds both at once. Without damping, of A x = b
+    /// it is that of the shortest solution, `x = A^T y` with `y = A^+T x`; with `transpose` likewise, `x = A y`. With a damping d and
+    /// `transpose`, `x = A y` with `y = (A^T A + d^2)^-1 b`.
+    ///
+    /// What the gradient of least squares needs of both: other methods are run twice.
+    fn run_with_multiplier(
+        &self,
+        a: &Operator,
+        b: Tensor<2>,
+        x0: Option<Tensor<2>>,
+        transpose: bool,
+    ) -> (Solution<Tensor<2>>, Option<Tensor<2>>) {
+        (self.run(a, b, x0, transpose), None)
+    }
+
     /// The damping d of a least-squares method, which solves `min |A x - b|^2 + d^2 |x|^2`.
     fn damping(&self) -> f64 {
         0.0
@@ -52,6 +67,16 @@ impl<M: Method + ?Sized> Method for Arc<M> {
 
     fn run(&self, a: &Operator, b: Tensor<2>, x0: Option<Tensor<2>>, transpose: bool) -> Solution<Tensor<2>> {
         (**self).run(a, b, x0, transpose)
+    }
+
+    fn run_with_multiplier(
+        &self,
+        a: &Operator,
+        b: Tensor<2>,
+        x0: Option<Tensor<2>>,
+        transpose: bool,
+    ) -> (Solution<Tensor<2>>, Option<Tensor<2>>) {
+        (**self).run_with_multiplier(a, b, x0, transpose)
     }
 
     fn damping(&self) -> f64 {

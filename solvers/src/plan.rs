@@ -96,7 +96,7 @@ impl Plan {
 
     /// The operator, on the pattern that is known.
     fn known(&self, a: &Operator) -> Operator {
-        let Some(matrix) = a.matrix() else {
+        let Some(matrix) = a.stored() else {
             return a.clone();
         };
         let mut memory = self.memory();
@@ -171,6 +171,16 @@ impl Method for &Plan {
     fn run(&self, a: &Operator, b: Tensor<2>, x0: Option<Tensor<2>>, transpose: bool) -> Solution<Tensor<2>> {
         Method::run(*self, a, b, x0, transpose)
     }
+
+    fn run_with_multiplier(
+        &self,
+        a: &Operator,
+        b: Tensor<2>,
+        x0: Option<Tensor<2>>,
+        transpose: bool,
+    ) -> (Solution<Tensor<2>>, Option<Tensor<2>>) {
+        Method::run_with_multiplier(*self, a, b, x0, transpose)
+    }
 }
 
 impl Method for Plan {
@@ -202,6 +212,19 @@ impl Method for Plan {
         }
     }
 
+    fn run_with_multiplier(
+        &self,
+        a: &Operator,
+        b: Tensor<2>,
+        x0: Option<Tensor<2>>,
+        transpose: bool,
+    ) -> (Solution<Tensor<2>>, Option<Tensor<2>>) {
+        match self.prepare(a) {
+            Ok(step) => step.run_with_multiplier(a, b, x0, transpose),
+            Err(_) => self.method.run_with_multiplier(a, b, x0, transpose),
+        }
+    }
+
     fn damping(&self) -> f64 {
         self.method.damping()
     }
@@ -225,6 +248,29 @@ struct Step {
     done: AtomicBool,
 }
 
+impl Step {
+    /// Runs, from the last solution if the plan remembers that, and remembers this one.
+    fn warmed<T>(
+        &self,
+        b: Tensor<2>,
+        x0: Option<Tensor<2>>,
+        transpose: bool,
+        run: impl FnOnce(Tensor<2>, Option<Tensor<2>>) -> (Solution<Tensor<2>>, T),
+    ) -> (Solution<Tensor<2>>, T) {
+        let warm = self.plan.warm && !transpose && !self.done.swap(true, Ordering::Relaxed);
+        if !warm {
+            return run(b, x0);
+        }
+        let fits = |x: &Tensor<2>| x.dims()[1] == b.dims()[1] && x.dtype() == b.dtype() && x.device() == b.device();
+        let last = self.plan.memory().solution.clone().filter(fits);
+        let (solution, more) = run(b, x0.or(last));
+        if usable(&solution.report) {
+            self.plan.memory().solution = Some(solution.x.clone());
+        }
+        (solution, more)
+    }
+}
+
 impl Method for Step {
     fn name(&self) -> &'static str {
         self.prepared.name()
@@ -235,17 +281,17 @@ impl Method for Step {
     }
 
     fn run(&self, _: &Operator, b: Tensor<2>, x0: Option<Tensor<2>>, transpose: bool) -> Solution<Tensor<2>> {
-        let warm = self.plan.warm && !transpose && !self.done.swap(true, Ordering::Relaxed);
-        if !warm {
-            return self.prepared.run(&self.operator, b, x0, transpose);
-        }
-        let fits = |x: &Tensor<2>| x.dims()[1] == b.dims()[1] && x.dtype() == b.dtype() && x.device() == b.device();
-        let last = self.plan.memory().solution.clone().filter(fits);
-        let solution = self.prepared.run(&self.operator, b, x0.or(last), false);
-        if usable(&solution.report) {
-            self.plan.memory().solution = Some(solution.x.clone());
-        }
-        solution
+        self.warmed(b, x0, transpose, |b, x0| (self.prepared.run(&self.operator, b, x0, transpose), ())).0
+    }
+
+    fn run_with_multiplier(
+        &self,
+        _: &Operator,
+        b: Tensor<2>,
+        x0: Option<Tensor<2>>,
+        transpose: bool,
+    ) -> (Solution<Tensor<2>>, Option<Tensor<2>>) {
+        self.warmed(b, x0, transpose, |b, x0| self.prepared.run_with_multiplier(&self.operator, b, x0, transpose))
     }
 }
 

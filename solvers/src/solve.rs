@@ -105,35 +105,39 @@ impl<'a> Problem<'a> {
         })
     }
 
-    /// The prepared method and what it makes of `b`.
+    /// The prepared method and what it makes of `b`, with the multiplier if that is asked for and found.
     pub fn run(
         &self,
         b: &Tensor<2>,
         guess: Option<Tensor<2>>,
         method: &dyn Method,
-    ) -> (Option<Arc<dyn Method>>, Solution<Tensor<2>>) {
+        multiplier: bool,
+    ) -> (Option<Arc<dyn Method>>, Solution<Tensor<2>>, Option<Tensor<2>>) {
         let (b, guess) = (plain(b.clone()), guess.map(plain));
         match method.prepare(&self.plain) {
             Ok(prepared) => {
-                let solution = prepared.run(&self.plain, b, guess, false);
-                (Some(prepared), solution)
+                let (solution, y) = match multiplier {
+                    true => prepared.run_with_multiplier(&self.plain, b, guess, false),
+                    false => (prepared.run(&self.plain, b, guess, false), None),
+                };
+                (Some(prepared), solution, y)
             }
             Err(error) => {
                 let ([_, n], items) = (self.plain.shape(), self.plain.items().max(1));
                 let outcome = Outcome::Unprepared { error };
-                (None, crate::direct::impossible(method.name(), outcome, &b, n, items))
+                (None, crate::direct::impossible(method.name(), outcome, &b, n, items), None)
             }
         }
     }
 }
 
 /// Cut off from the graph, on the device without autodiff.
-pub(crate) fn plain<const D: usize>(tensor: Tensor<D>) -> Tensor<D> {
+pub fn plain<const D: usize>(tensor: Tensor<D>) -> Tensor<D> {
     if tensor.device().is_autodiff() { tensor.inner() } else { tensor }
 }
 
 /// Back on the device of the operands, as a constant.
-pub(crate) fn lifted<const D: usize>(tensor: Tensor<D>, device: &Device) -> Tensor<D> {
+pub fn lifted<const D: usize>(tensor: Tensor<D>, device: &Device) -> Tensor<D> {
     if device.is_autodiff() { Tensor::from_inner(tensor) } else { tensor }
 }
 
@@ -147,7 +151,7 @@ fn columns(problem: &Problem, b: Tensor<2>, guess: Option<Tensor<2>>, method: &d
         return solution;
     }
     let device = device_of(problem, &b);
-    let (prepared, Solution { x, report }) = problem.run(&b, guess, method);
+    let (prepared, Solution { x, report }, _) = problem.run(&b, guess, method, false);
     let x = lifted(x, &device);
     let Some(prepared) = prepared.filter(|_| device.is_autodiff()) else {
         return Solution { x, report };

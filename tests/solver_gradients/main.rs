@@ -4,6 +4,7 @@
 mod choice;
 mod direct;
 mod gradients;
+mod least_squares;
 mod parity;
 mod precond;
 mod second;

@@ -5,6 +5,8 @@ use sparsegrad_solvers::operator::{
     Blocks, Compose, Dense, Diagonal, FnOperator, LinearOperator, Product, Sum, TagError, Tags, check_tags,
     check_transpose,
 };
+use sparsegrad_solvers::precond::Jacobi;
+use sparsegrad_solvers::{Cg, Direct};
 
 const A: [[f64; 2]; 2] = [[1.0, 2.0], [0.0, 3.0]];
 const B: [[f64; 2]; 2] = [[4.0, 0.0], [1.0, 5.0]];
@@ -26,8 +28,10 @@ fn compositions_are_what_they_say() {
     let diagonal = Diagonal::new(dense(&[3.0, 5.0], [2], DType::F64, &Device::flex()));
     assert_eq!(product(&diagonal, &x), (vec![3.0, 10.0], vec![3.0, 10.0]));
     // The matrices that preconditioners see are the same operators.
-    let operators: [Operator; 6] = [
+    let operators: [Operator; 8] = [
         Arc::new(a().plus(b())),
+        Arc::new(a().times(b())),
+        Arc::new(a().times(b()).transposed().shifted(1.0).plus(b())),
         Arc::new(a().scaled(2.0)),
         Arc::new(a().shifted(10.0)),
         Arc::new(a().transposed()),
@@ -47,10 +51,39 @@ fn blocks_may_be_empty_or_missing() {
     let blocks = Blocks::new(vec![vec![block(sparse(A)), None], vec![None, block(sparse(B))]]);
     assert_eq!(read(&blocks.apply(column(&[1.0, 2.0, 3.0, 4.0]))), [5.0, 6.0, 12.0, 23.0]);
     check_transpose(&blocks).unwrap();
+    let matrix = blocks.matrix().unwrap();
+    assert_eq!((matrix.shape(), matrix.nnz()), ([4, 4], 6));
+    let x = [1.0, 2.0, 3.0, 4.0];
+    assert_eq!(product(&matrix, &x), product(&blocks, &x));
     let error = Blocks::try_new(vec![vec![block(sparse(A)), block(sparse([[1.0]]))]]).unwrap_err();
     assert!(error.to_string().contains("equally high"), "{error}");
     assert!(Blocks::try_new(vec![vec![block(sparse(A)), None]]).is_err());
     assert!(Blocks::try_new(vec![]).is_err());
+}
+
+/// Preconditioners and direct methods over products and blocks; iterations multiply by the factors of a product. Without the
+/// matrix of a part there is none.
+#[test]
+fn products_and_blocks_have_matrices() {
+    let gram = || sparse(A).transposed().times(sparse(A));
+    assert!(gram().stored().is_none() && gram().shifted(1.0).stored().is_none());
+    assert!(sparse(A).transposed().plus(sparse(B)).stored().is_some());
+    let b = || column(&[5.0, 23.0]);
+    let expected = read(&solve(&Cg::new().tolerance(1e-13), gram(), b()).into_result().unwrap());
+    for method in [&Direct::llt() as &dyn Method, &Cg::new().tolerance(1e-13).precondition(Jacobi)] {
+        close(&read(&solve(method, gram(), b()).into_result().unwrap()), &expected, 1e-12);
+    }
+    let block = |a: Operator| Some(a);
+    let saddle = Blocks::new(vec![
+        vec![block(Arc::new(gram())), block(Arc::new(sparse([[1.0], [1.0]])))],
+        vec![block(Arc::new(sparse([[1.0, 1.0]]))), None],
+    ]);
+    assert!(saddle.stored().is_none());
+    let x = solve(&Direct::lu(), saddle.clone(), column(&[6.0, 24.0, 3.0])).into_result().unwrap();
+    close(&read(&saddle.apply(x)), &[6.0, 24.0, 3.0], 1e-13);
+    let function = |(): &(), x: Tensor<2>| x;
+    let free = FnOperator::new([2, 2], DType::F64, &Device::flex(), (), function, function);
+    assert!(sparse(A).times(free).matrix().is_none());
 }
 
 #[test]

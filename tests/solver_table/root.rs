@@ -1,6 +1,7 @@
 //! The solver table: property x solver x operator, as a person reads it, and the public bug reports on solvers.
 //!
 //! `cargo test --test solver_table -- --nocapture` prints it. Every cell passes, or does not apply; their number is asserted.
+//! `SOLVER_TABLE_BACKENDS` names the backends to try, of those that are built: `wgpu`, say, with `--features wgpu`.
 #![allow(missing_docs)]
 
 mod field;
@@ -13,12 +14,16 @@ use sparsegrad_solvers::operator::Operator;
 use sparsegrad_solvers::{Method, Solution};
 use std::sync::Arc;
 
-/// The devices that this build has, with the dtypes to try.
+/// The devices that this build has, with the dtypes to try: GPUs in f32, which all of them have.
 fn backends() -> Vec<(&'static str, Device, Vec<DType>)> {
     let mut backends = vec![("flex", Device::flex(), vec![DType::F64, DType::F32])];
     #[cfg(feature = "wgpu")]
     backends.push(("wgpu", Device::wgpu(burn::tensor::DeviceKind::DefaultDevice), vec![DType::F32]));
-    backends.retain(|_| true);
+    #[cfg(feature = "cuda")]
+    backends.push(("cuda", Device::cuda(0), vec![DType::F32]));
+    if let Ok(names) = std::env::var("SOLVER_TABLE_BACKENDS") {
+        backends.retain(|(name, ..)| names.split(';').any(|asked| asked == *name));
+    }
     backends
 }
 

@@ -109,7 +109,7 @@ impl Krylov for Cg {
 impl Krylov for Recording {
     const NAME: &'static str = Cg::NAME;
 
-    fn drive<S: Space>(&self, problem: &Problem<'_, S>, x: &mut S::Vector) -> Found {
+    fn drive<S: Space>(&self, problem: &Problem<'_, S>, x: &mut S::Vector, _: Option<&mut S::Vector>) -> Found {
         let found = problem.in_rounds(x, Self::PROGRESS, |x, r, watch| self.round(problem.space, x, r, watch));
         // Of the operator as it is, not as it was scaled.
         for matrix in self.made.borrow_mut().iter_mut() {

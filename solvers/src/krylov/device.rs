@@ -117,15 +117,11 @@ impl OnDevice {
             Side::Range => self.range,
         }
     }
-
-    fn side_of(&self, map: Map) -> Side {
-        if map == Map::Operator { Side::Range } else { Side::Domain }
-    }
 }
 
 /// The norm of each item's entries, if they are at hand.
 fn norms_of_items(a: &Operator, scale: f64) -> Option<Vec<f64>> {
-    let matrix = a.matrix()?;
+    let matrix = a.stored()?;
     let of_item = a.shape()[0] / a.items().max(1);
     let mut squares = vec![0.0; a.items()];
     for (row, _, value) in matrix.triplets().ok()? {
@@ -241,7 +237,7 @@ impl Space for OnDevice {
         let x = self.tensor(x.clone());
         let product = if transpose { operator.apply_transpose(x) } else { operator.apply(x) };
         let product = if scale == 1.0 { product } else { product.mul_scalar(scale) };
-        let product = self.vector(self.side_of(map), product);
+        let product = Values(product.reshape(out.0.dims()));
         let (new, terms) = F::eval(c.map(Clone::clone), product, r.map(Clone::clone), out.clone());
         *out = new;
         terms.map(|terms| Values(terms.0.sum_dim(1)))

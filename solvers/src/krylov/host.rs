@@ -42,7 +42,7 @@ enum HostMap<E> {
 
 impl<E: Real> HostMap<E> {
     fn new(a: &Operator, transpose: bool, cols: usize, scale: f64) -> Self {
-        let matrix = a.matrix().map(|matrix| if transpose { matrix.t() } else { matrix });
+        let matrix = a.stored().map(|matrix| if transpose { matrix.t() } else { matrix });
         match matrix.and_then(|matrix| HostMatrix::new(&matrix, cols, a.items(), scale)) {
             Some(matrix) => Self::Matrix(matrix),
             None => Self::Tensors(a.clone(), transpose, E::round(scale)),

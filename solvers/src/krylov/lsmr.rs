@@ -1,20 +1,24 @@
 //! Least squares.
 
+use super::descent::{Descent, Truth, Unknowns, descend, norms, project};
+use super::lsqr::Lsqr;
 use super::settings::{Settings, settings};
-use super::space::{Axpby, Axpy, Epilogue, Field, Map, Numbers, Plain, Scale, Side, Space, formula};
-use super::watch::{Ending, Log, Stop, Watch};
+use super::space::{Axpby, Axpy, Epilogue, Field, Formula, Map, Numbers, Plain, Scale, Side, Space, formula};
+use super::watch::Watch;
 use super::{Found, Krylov, Problem};
-use crate::outcome::Outcome;
+use crate::operator::Operator;
+use crate::outcome::Solution;
+use burn::tensor::Tensor;
 
 /// The LSMR method for least squares, min |A x - b|, of any shape and rank, with damping, min |A x - b|^2 + damp^2 |x|^2.
 ///
 /// # Requirements
 /// None of A but its transpose. A preconditioner is an operator N^-1, n x n, applied from the right: the condition of A N^-1 is what
-/// counts.
+/// counts. It serves gradients of [`sparse_lstsq`](crate::sparse_lstsq) as well, at full column rank.
 ///
 /// # When it ends
-/// If |b - A x| <= max(tolerance |b|, absolute): [`Converged`](Outcome::Converged). If |A^T r| <= tolerance |A| |r|:
-/// [`LeastSquares`](Outcome::LeastSquares), for a right-hand side out of A's range (or with damping). Both are recomputed from
+/// If |b - A x| <= max(tolerance |b|, absolute): [`Converged`](crate::Outcome::Converged). If |A^T r| <= tolerance |A| |r|:
+/// [`LeastSquares`](crate::Outcome::LeastSquares), for a right-hand side out of A's range (or with damping). Both are recomputed from
 /// x. |A| is the Frobenius norm where A's entries are at hand, and its estimate from the iteration otherwise.
 ///
 /// # Rank deficiency
@@ -64,13 +68,38 @@ formula!(
         x + b * (h - a * h_bar)
     ] []
 );
+/// [`Step`] of the multiplier, whose direction is s = e u + f s.
+#[inline(always)]
+fn multiplier_step<T: Field>([e, f, a, b, c, d]: [T; 6], u: T, [s, h, h_bar, y]: [T; 4]) -> [T; 4] {
+    let s = e * u + f * s;
+    let h_bar = h.clone() - a * h_bar;
+    [s.clone(), c * s - d * h, h_bar.clone(), y + b * h_bar]
+}
+
+struct MultiplierStep;
+impl Formula<6, 1, 4, 0> for MultiplierStep {
+    #[inline(always)]
+    fn eval<T: Field>(c: [T; 6], [u]: [T; 1], w: [T; 4]) -> ([T; 4], [T; 0]) {
+        (multiplier_step(c, u, w), [])
+    }
+}
+
+/// Two of them in one pass, which waits for memory.
+struct MultiplierSteps;
+impl Formula<12, 2, 4, 0> for MultiplierSteps {
+    #[inline(always)]
+    fn eval<T: Field>([e, f, a, b, c, d, rest @ ..]: [T; 12], [u, next]: [T; 2], w: [T; 4]) -> ([T; 4], [T; 0]) {
+        (multiplier_step(rest, next, multiplier_step([e, f, a, b, c, d], u, w)), [])
+    }
+}
+
 formula!(
     /// y = a x + b y, and its squared norm
     Combine [a b] [x] [y] => [a * x + b * y] [y.clone() * y]
 );
 
 /// out = a product + b y, and its squared norm.
-struct Added;
+pub(super) struct Added;
 impl Epilogue<2, 1, 1> for Added {
     #[inline(always)]
     fn eval<T: Field>([a, b]: [T; 2], product: T, [y]: [T; 1], _: T) -> (T, [T; 1]) {
@@ -80,29 +109,20 @@ impl Epilogue<2, 1, 1> for Added {
 }
 
 /// A plane rotation that takes (a, b) to (r, 0): c, s, r.
-fn rotation<N: Numbers>(a: N, b: N) -> [N; 3] {
+pub(super) fn rotation<N: Numbers>(a: N, b: N) -> [N; 3] {
     let r = (a.clone().square() + b.clone().square()).sqrt();
     let inverse = r.clone().recip();
     let c = N::choose(&r, a * inverse.clone(), r.like(1.0));
     [c, b * inverse, r]
 }
 
-/// What is known of x, by its residual.
-struct Truth {
-    /// |b - A x|.
-    residuals: Vec<f64>,
-    /// The same with damp x below it.
-    lengths: Vec<f64>,
-    /// |A^T r - damp^2 x|.
-    gradients: Vec<f64>,
-}
-
 /// The bidiagonalisation of A N^-1 with damp N^-1 below it.
 struct Bidiagonal<'a, S: Space> {
     space: &'a S,
     damp: f64,
-    /// Left vector times beta, in its upper part.
+    /// Left vector times beta, in its upper part, and the one before.
     u: S::Vector,
+    u_old: S::Vector,
     /// And in its lower part, if there is damping.
     below: Option<S::Vector>,
     beta: S::Numbers,
@@ -135,7 +155,8 @@ impl<'a, S: Space> Bidiagonal<'a, S> {
             }
         }
         let alpha = space.dot(&v, &v).sqrt();
-        let mut new = Self { space, damp, u, below, beta, v, alpha, image };
+        let u_old = space.zeros(Side::Range);
+        let mut new = Self { space, damp, u, u_old, below, beta, v, alpha, image };
         new.map_right();
         new
     }
@@ -155,7 +176,9 @@ impl<'a, S: Space> Bidiagonal<'a, S> {
         let space = self.space;
         let (inverse, carried) = (self.alpha.clone().recip(), -(self.alpha.clone() * self.beta.clone().recip()));
         let direction = self.image.as_ref().map_or(&self.v, |(image, _)| image);
-        let [mut square] = space.apply(Map::Operator, Axpby, [&inverse, &carried], direction, [], &mut self.u);
+        std::mem::swap(&mut self.u, &mut self.u_old);
+        let [mut square] =
+            space.apply(Map::Operator, Added, [&inverse, &carried], direction, [&self.u_old], &mut self.u);
         if let Some(below) = &mut self.below {
             let damped = inverse.times(self.damp);
             let [more] = space.update(Combine, [&damped, &carried], [direction], [below]);
@@ -190,54 +213,65 @@ impl<'a, S: Space> Bidiagonal<'a, S> {
     }
 }
 
-impl Lsmr {
-    /// Recomputes what is known of `x`; puts its residual into `r` and the gradient, A^T r - damp^2 x.
-    fn truth<S: Space>(
-        problem: &Problem<'_, S>,
-        damp: f64,
-        x: &S::Vector,
-        r: &mut S::Vector,
-        gradient: &mut S::Vector,
-    ) -> Truth {
-        let space = problem.space;
-        let residuals = problem.residual(x, r);
-        space.apply(Map::Transposed, Plain, [], r, [], gradient);
-        let mut lengths = residuals.clone();
-        if damp != 0.0 {
-            let roots = |numbers: S::Numbers| space.read(&[numbers])[0].iter().map(|x| x.sqrt()).collect::<Vec<_>>();
-            for (length, x) in lengths.iter_mut().zip(roots(space.dot(x, x))) {
-                *length = length.hypot(damp * x);
-            }
-            space.update(Axpy, [&space.number(-damp * damp)], [x], [gradient]);
-        }
-        let squares = space.dot(gradient, gradient);
-        let gradients = space.read(&[squares])[0].iter().map(|square| square.sqrt()).collect();
-        Truth { residuals, lengths, gradients }
+/// The problem, and what is solved for.
+struct Forward<'p, 'a, S: Space> {
+    problem: &'p Problem<'a, S>,
+    damp: f64,
+    x: &'p mut S::Vector,
+    /// The y of which x is A^T y, if that is asked for.
+    multiplier: Option<&'p mut S::Vector>,
+    r: S::Vector,
+    /// A^T r - damp^2 x.
+    gradient: S::Vector,
+}
+
+impl<S: Space> Descent<S> for Forward<'_, '_, S> {
+    fn unknowns(&mut self) -> Unknowns<'_, S> {
+        let multiplier = self.multiplier.as_deref_mut().map(|y| (Side::Range, y));
+        [(Side::Domain, &mut *self.x)].into_iter().chain(multiplier).collect()
     }
 
-    /// Iterates until all are done, or nothing is left to gain.
-    #[allow(clippy::too_many_arguments, reason = "a problem and its state")]
-    fn descend<S: Space>(
-        problem: &Problem<'_, S>,
-        damp: f64,
-        x: &mut S::Vector,
-        r: S::Vector,
-        gradient: &S::Vector,
-        known: Option<&[f64]>,
-        sizes: &mut [f64],
-        watch: &mut Watch<'_, S>,
-    ) {
-        let Problem { space, tolerance, .. } = *problem;
+    fn truth(&mut self, sizes: &[f64]) -> Truth {
+        let (space, damp, tolerance) = (self.problem.space, self.damp, self.problem.tolerance);
+        let residuals = self.problem.residual(self.x, &mut self.r);
+        space.apply(Map::Transposed, Plain, [], &self.r, [], &mut self.gradient);
+        let (mut lengths, mut goals) = (residuals.clone(), self.problem.goals.clone());
+        if damp != 0.0 {
+            for (length, x) in lengths.iter_mut().zip(norms(space, space.dot(self.x, self.x))) {
+                *length = length.hypot(damp * x);
+            }
+            space.update(Axpy, [&space.number(-damp * damp)], [self.x], [&mut self.gradient]);
+            // A residual says nothing.
+            goals.fill(f64::NEG_INFINITY);
+        }
+        let gradients = norms(space, space.dot(&self.gradient, &self.gradient));
+        let level = sizes.iter().zip(&lengths).map(|(size, length)| tolerance * size.hypot(damp) * length).collect();
+        Truth { residuals, goals, lengths, gradients, level }
+    }
+
+    fn round(&mut self, known: Option<&[f64]>, sizes: &mut [f64], watch: &mut Watch<'_, S>) {
+        let (x, damp) = (&mut *self.x, self.damp);
+        let Problem { space, tolerance, .. } = *self.problem;
         let below = (damp != 0.0).then(|| {
             let mut below = space.zeros(Side::Domain);
             space.update(Scale, [&space.number(-damp)], [&*x], [&mut below]);
             below
         });
-        let mut basis = Bidiagonal::new(space, damp, r, below, gradient);
+        let r = std::mem::replace(&mut self.r, space.zeros(Side::Range));
+        let mut basis = Bidiagonal::new(space, damp, r, below, &self.gradient);
         let (zero, one) = (space.number(0.0), space.number(1.0));
         let mut h = space.zeros(Side::Domain);
         space.update(Scale, [&basis.alpha.clone().recip()], [basis.direction()], [&mut h]);
         let mut h_bar = space.zeros(Side::Domain);
+        // The same of the multiplier, whose directions s are such that A^T s = v.
+        let mut dual = self.multiplier.as_deref_mut().map(|y| {
+            let [mut s, mut h, h_bar] = [(); 3].map(|()| space.zeros(Side::Range));
+            space.update(Scale, [&basis.beta.clone().recip()], [&basis.u], [&mut s]);
+            space.update(Scale, [&basis.alpha.clone().recip()], [&s], [&mut h]);
+            ([s, h, h_bar], y)
+        });
+        // The numbers of a step of it that is not done yet.
+        let mut waiting: Option<[S::Numbers; 6]> = None;
         let known = known.map(|known| space.upload(&known.iter().map(|size| size.hypot(damp)).collect::<Vec<_>>()));
         let mut size_squares = basis.alpha.clone().square();
 
@@ -248,11 +282,12 @@ impl Lsmr {
         let (mut beta_dd, mut beta_d) = (basis.beta.clone(), zero.clone());
         let (mut rho_d, mut tau_tilde, mut theta_tilde) = (one.clone(), zero.clone(), zero.clone());
         loop {
+            let alpha_old = basis.alpha.clone();
             basis.step();
             let (alpha, beta) = (basis.alpha.clone(), basis.beta.clone());
             size_squares = size_squares + beta.clone().square();
 
-            let [c, s, rho_new] = rotation(alpha_bar, beta);
+            let [c, s, rho_new] = rotation(alpha_bar, beta.clone());
             let theta_new = s.clone() * alpha.clone();
             alpha_bar = c.clone() * alpha.clone();
             let (rho_old, rho_bar_old, zeta_old) = (rho, rho_bar, zeta);
@@ -266,9 +301,22 @@ impl Lsmr {
             let inverse_rho = rho.clone().recip();
             let a = theta_bar.clone() * rho.clone() * (rho_old * rho_bar_old).recip();
             let b = watch.masked(zeta.clone() * (rho.clone() * rho_bar.clone()).recip());
-            let d = theta_new * inverse_rho;
-            let direction = basis.direction();
-            space.update(Step, [&a, &b, &alpha.clone().recip(), &d], [direction], [&mut h, &mut h_bar, &mut *x]);
+            let (inverse, d) = (alpha.clone().recip(), theta_new * inverse_rho);
+            space.update(Step, [&a, &b, &inverse, &d], [basis.direction()], [&mut h, &mut h_bar, &mut *x]);
+            if let Some(([s, h, h_bar], y)) = &mut dual {
+                // Nothing keeps s small, when it is made of rounding errors.
+                let [e, f] = [beta.clone().recip(), -(beta * alpha_old.recip())].map(|number| watch.masked(number));
+                let now = [e, f, watch.masked(a), b, inverse, watch.masked(d)];
+                waiting = match &waiting {
+                    None => Some(now),
+                    Some([e, f, a, b, c, d]) => {
+                        let [e2, f2, a2, b2, c2, d2] = &now;
+                        let numbers = [e, f, a, b, c, d, e2, f2, a2, b2, c2, d2];
+                        space.update(MultiplierSteps, numbers, [&basis.u_old, &basis.u], [s, h, h_bar, &mut **y]);
+                        None
+                    }
+                };
+            }
 
             let beta_hat = c * beta_dd.clone();
             beta_dd = -(s * beta_dd);
@@ -293,11 +341,12 @@ impl Lsmr {
                 break;
             }
         }
+        if let (Some(([s, h, h_bar], y)), Some(numbers)) = (&mut dual, &waiting) {
+            space.update(MultiplierStep, numbers.each_ref(), [&basis.u], [s, h, h_bar, &mut **y]);
+        }
         if known.is_none() {
             let seen = space.read(&[size_squares.sqrt()]).remove(0);
-            for (size, seen) in sizes.iter_mut().zip(seen) {
-                *size = size.max(seen);
-            }
+            sizes.iter_mut().zip(seen).for_each(|(size, seen)| *size = size.max(seen));
         }
     }
 }
@@ -311,72 +360,52 @@ impl Krylov for Lsmr {
         self.damp
     }
 
-    fn drive<S: Space>(&self, problem: &Problem<'_, S>, x: &mut S::Vector) -> Found {
-        let Problem { space, settings, norms, limit, .. } = problem;
-        let (space, groups) = (*space, norms.len());
+    fn drive<S: Space>(
+        &self,
+        problem: &Problem<'_, S>,
+        x: &mut S::Vector,
+        multiplier: Option<&mut S::Vector>,
+    ) -> Found {
+        let space = problem.space;
         let damp = self.damp * problem.operator_scale;
-        // With damping a residual says nothing.
         let goals: Vec<f64> = problem.goals.iter().map(|goal| if damp == 0.0 { *goal } else { 0.0 }).collect();
-        // Norms of the operator: of its entries, or as iterations see them.
-        let known = space.frobenius();
-        let mut sizes = known.clone().unwrap_or_else(|| vec![0.0; groups]);
-        let mut outcomes = problem.decided.clone();
-        let mut log = Log::default();
-        let (mut r, mut gradient) = (space.zeros(Side::Range), space.zeros(Side::Domain));
-        let mut now = Self::truth(problem, damp, x, &mut r, &mut gradient);
-        let mut counts = vec![0; groups];
-        // What the last round began with, and how it ended.
-        let mut last: Option<(S::Vector, Truth, Vec<Ending>)> = None;
-        loop {
-            let mut keep = vec![1.0; groups];
-            for group in 0..groups {
-                let ending = last.as_ref().map(|(.., endings)| endings[group]);
-                counts[group] += ending.map_or(0, |ending| ending.iterations);
-                if outcomes[group].is_some() {
-                    continue;
-                }
-                let allowed = problem.tolerance * sizes[group].hypot(damp) * now.lengths[group];
-                if damp == 0.0 && now.residuals[group] <= goals[group] {
-                    outcomes[group] = Some(Outcome::Converged);
-                } else if now.gradients[group] <= allowed {
-                    outcomes[group] = Some(Outcome::LeastSquares);
-                } else if let Some((_, before, endings)) = &last {
-                    let (length, steep) = (before.lengths[group], before.gradients[group]);
-                    let helped = now.lengths[group] < 0.5 * length || now.gradients[group] < 0.5 * steep;
-                    // Worse, or not a number.
-                    if !(now.lengths[group] <= length || now.gradients[group] <= steep) {
-                        keep[group] = 0.0;
-                        now.residuals[group] = before.residuals[group];
-                    }
-                    outcomes[group] = match endings[group].stop {
-                        Stop::Running => Some(Outcome::IterationLimit { limit: *limit }),
-                        Stop::Broken(kind) => Some(Outcome::Breakdown { kind, iteration: counts[group] + 1 }),
-                        _ if helped => None,
-                        _ => Some(Outcome::Stagnated),
-                    };
-                }
-            }
-            if let Some((saved, ..)) = last.as_ref().filter(|_| keep.contains(&0.0)) {
-                space.restore(&keep, saved, x);
-            }
-            let live: Vec<f64> = outcomes.iter().map(|outcome| if outcome.is_none() { 1.0 } else { 0.0 }).collect();
-            if live.iter().all(|live| *live == 0.0) || log.iterations >= *limit {
-                break;
-            }
-            let saved = space.copy(Side::Domain, x);
-            let mut watch = Watch::new(space, settings, &live, &now.lengths, &goals, norms, *limit, &mut log);
-            let u = std::mem::replace(&mut r, space.zeros(Side::Range));
-            Self::descend(problem, damp, x, u, &gradient, known.as_deref(), &mut sizes, &mut watch);
-            let endings = watch.finish();
-            last = Some((saved, now, endings));
-            now = Self::truth(problem, damp, x, &mut r, &mut gradient);
+        let (r, gradient) = (space.zeros(Side::Range), space.zeros(Side::Domain));
+        let mut forward = Forward { problem, damp, x, multiplier, r, gradient };
+        let found = descend(problem, &goals, &mut forward);
+        let Forward { multiplier, r, .. } = forward;
+        if let Some(y) = multiplier {
+            project(space, &found.outcomes, &r, y);
         }
-        let limited = || Outcome::IterationLimit { limit: *limit };
-        let outcomes = outcomes.into_iter().map(|outcome| outcome.unwrap_or_else(limited)).collect();
-        Found { outcomes, residuals: now.residuals, log }
+        found
     }
 
     fn round<S: Space>(&self, _: &S, _: &mut S::Vector, _: &mut S::Vector, _: &mut Watch<'_, S>) {
         unreachable!("least squares are driven by their gradient")
+    }
+
+    fn run_with_multiplier(
+        &self,
+        settings: &Settings,
+        a: &Operator,
+        b: Tensor<2>,
+        x0: Option<Tensor<2>>,
+        transpose: bool,
+    ) -> (Solution<Tensor<2>>, Option<Tensor<2>>) {
+        let guessed = x0.is_some() || !transpose && settings.guess.is_some();
+        let (preconditioned, [m, n]) = (settings.preconditioner.is_some(), a.shape());
+        let both = !preconditioned && self.damp == 0.0;
+        if guessed || !transpose && !both {
+            return (super::run(self, settings, a, b, x0, transpose), None);
+        }
+        // Of a wide A, b is hardly ever made of rows alone, and y large by what A maps to 0: better make no x of it.
+        if transpose && !(both && m < n) {
+            let lsqr = Lsqr { damp: self.damp };
+            let found = super::run_for(&lsqr, settings, a, b.clone(), None, true, true);
+            // A preconditioner of A is none of its transpose.
+            if found.0.report.outcome.is_converged() || preconditioned && m != n {
+                return found;
+            }
+        }
+        super::run_for(self, settings, a, b, None, transpose, both)
     }
 }

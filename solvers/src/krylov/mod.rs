@@ -26,11 +26,13 @@
 mod bicgstab;
 mod cg;
 mod cgs;
+mod descent;
 mod device;
 mod gmres;
 #[cfg(feature = "flex")]
 mod host;
 mod lsmr;
+mod lsqr;
 mod minres;
 pub(crate) mod settings;
 mod space;
@@ -60,6 +62,8 @@ pub(crate) trait Krylov: Clone {
     const BOTH: bool = false;
     /// Whether it finds the solution of minimum norm where there are several.
     const MINIMUM_NORM: bool = false;
+    /// Whether its preconditioner maps right-hand sides (as they are of a transposed solve), not solutions.
+    const LEFT: bool = false;
     /// A residual that shrinks by less than this between two roundings off of the recursion is out of reach.
     const PROGRESS: f64 = 0.5;
 
@@ -68,13 +72,31 @@ pub(crate) trait Krylov: Clone {
         0.0
     }
 
-    /// Solves from the guess in `x`.
-    fn drive<S: Space>(&self, problem: &Problem<'_, S>, x: &mut S::Vector) -> Found {
+    /// Solves from the guess in `x`. If a multiplier is asked for, y such that x = A^T y, it is 0 to begin with: least squares only.
+    fn drive<S: Space>(
+        &self,
+        problem: &Problem<'_, S>,
+        x: &mut S::Vector,
+        multiplier: Option<&mut S::Vector>,
+    ) -> Found {
+        debug_assert!(multiplier.is_none(), "{} has no multipliers", Self::NAME);
         problem.in_rounds(x, Self::PROGRESS, |x, r, watch| self.round(problem.space, x, r, watch))
     }
 
     /// Iterates until all are done: `r` is the residual of `x`, and both are updated.
     fn round<S: Space>(&self, space: &S, x: &mut S::Vector, r: &mut S::Vector, watch: &mut Watch<'_, S>);
+
+    /// As [`Method::run_with_multiplier`](crate::Method::run_with_multiplier).
+    fn run_with_multiplier(
+        &self,
+        settings: &Settings,
+        a: &Operator,
+        b: Tensor<2>,
+        x0: Option<Tensor<2>>,
+        transpose: bool,
+    ) -> (Solution<Tensor<2>>, Option<Tensor<2>>) {
+        (run(self, settings, a, b, x0, transpose), None)
+    }
 }
 
 /// A problem in its space, scaled.
@@ -125,6 +147,20 @@ pub(crate) fn run<M: Krylov>(
     x0: Option<Tensor<2>>,
     transpose: bool,
 ) -> Solution<Tensor<2>> {
+    run_for(method, settings, a, b, x0, transpose, false).0
+}
+
+/// [`run`], and the multiplier if that is asked for.
+#[track_caller]
+fn run_for<M: Krylov>(
+    method: &M,
+    settings: &Settings,
+    a: &Operator,
+    b: Tensor<2>,
+    x0: Option<Tensor<2>>,
+    transpose: bool,
+    multiplier: bool,
+) -> (Solution<Tensor<2>>, Option<Tensor<2>>) {
     let [m, n] = a.shape();
     let [m, n] = if transpose { [n, m] } else { [m, n] };
     let k = b.dims()[1];
@@ -138,19 +174,25 @@ pub(crate) fn run<M: Krylov>(
     let settings = match (&settings.preconditioner, &settings.inverse) {
         (Some(_), None) => match prepared(settings, a) {
             Ok(settings) => settings,
-            Err(error) => return without_preconditioner(M::NAME, error, x0, [n, k], &b),
+            Err(error) => return (without_preconditioner(M::NAME, error, x0, [n, k], &b), None),
         },
         _ => settings.clone(),
     };
     let inverse = settings.inverse.as_ref().map(|inverse| &inverse.operator);
+    let fits = inverse.is_none() || m == n || transpose == M::LEFT;
+    assert!(
+        fits,
+        "{}: the preconditioner is for A, and not for its transpose: A must have no fewer rows than columns",
+        M::NAME
+    );
     let scale = operator_scale(a);
     macro_rules! solve_in {
         ($space:expr) => {{
             let space = $space;
             let (b, guess) = (space.vector(Side::Range, b), x0.map(|x0| space.vector(Side::Domain, x0)));
-            let (x, mut report) = solve(method, &settings, &space, a.dtype(), [n, k], scale, b, guess);
+            let (x, y, mut report) = solve(method, &settings, &space, a.dtype(), n, scale, b, guess, multiplier);
             report.notes.extend(settings.inverse.as_ref().and_then(|inverse| inverse.note.clone()));
-            Solution { x: space.tensor(x), report }
+            (Solution { x: space.tensor(x), report }, y.map(|y| space.tensor(y)))
         }};
     }
     #[cfg(feature = "flex")]
@@ -187,7 +229,7 @@ fn without_preconditioner(
 
 /// The power of two that brings the largest entry of the operator near 1; 1 if the entries are not at hand.
 fn operator_scale(a: &Operator) -> f64 {
-    let Some(matrix) = a.matrix().filter(|matrix| matrix.nnz() > 0) else {
+    let Some(matrix) = a.stored().filter(|matrix| matrix.nnz() > 0) else {
         return 1.0;
     };
     let values = matrix.values().clone();
@@ -217,11 +259,12 @@ fn solve<M: Krylov, S: Space>(
     settings: &Settings,
     space: &S,
     dtype: DType,
-    [n, k]: [usize; 2],
+    n: usize,
     operator_scale: f64,
     mut b: S::Vector,
     guess: Option<S::Vector>,
-) -> (S::Vector, Report) {
+    multiplier: bool,
+) -> (S::Vector, Option<S::Vector>, Report) {
     let groups = space.groups();
     let mut decided = vec![None; groups];
     let largest = space.max_abs(&b);
@@ -258,16 +301,20 @@ fn solve<M: Krylov, S: Space>(
     let limit = settings.limit(n);
     let problem =
         Problem { space, settings, b, norms, goals, tolerance, operator_scale, limit, guessed, decided, unscale };
-    let Found { outcomes, residuals, log } = method.drive(&problem, &mut x);
+    let mut y = multiplier.then(|| space.zeros(Side::Range));
+    let Found { outcomes, residuals, log } = method.drive(&problem, &mut x, y.as_mut());
     rescale(space, &problem.unscale, Side::Domain, &mut x);
+    if let Some(y) = &mut y {
+        let unscale: Vec<f64> = problem.unscale.iter().map(|unscale| unscale * operator_scale).collect();
+        rescale(space, &unscale, Side::Range, y);
+    }
     let relative = |(residual, norm): (&f64, &f64)| if *norm > 0.0 { residual / norm } else { *residual };
     let relative_residuals: Vec<f64> = residuals.iter().zip(&problem.norms).map(relative).collect();
     debug_assert_eq!(relative_residuals.len(), groups);
     let outcome = outcomes.iter().max_by_key(|outcome| outcome.severity()).cloned().unwrap_or(Outcome::Converged);
     let Log { history, iterations } = log;
-    let _ = k;
     let report = Report { method: M::NAME, outcome, outcomes, iterations, relative_residuals, history, notes: vec![] };
-    (x, report)
+    (x, y, report)
 }
 
 /// Multiplies each column by its number.

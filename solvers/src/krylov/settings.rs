@@ -154,12 +154,24 @@ macro_rules! settings {
                 $crate::krylov::run(self, &self.settings, a, b, x0, transpose)
             }
 
+            #[track_caller]
+            fn run_with_multiplier(
+                &self,
+                a: &$crate::operator::Operator,
+                b: burn::tensor::Tensor<2>,
+                x0: Option<burn::tensor::Tensor<2>>,
+                transpose: bool,
+            ) -> ($crate::Solution<burn::tensor::Tensor<2>>, Option<burn::tensor::Tensor<2>>) {
+                $crate::krylov::Krylov::run_with_multiplier(self, &self.settings, a, b, x0, transpose)
+            }
+
             fn damping(&self) -> f64 {
                 $crate::krylov::Krylov::damping(self)
             }
 
             fn finds_minimum_norm(&self) -> bool {
-                <Self as $crate::krylov::Krylov>::MINIMUM_NORM
+                // With a preconditioner it is another norm.
+                <Self as $crate::krylov::Krylov>::MINIMUM_NORM && self.settings.preconditioner.is_none()
             }
         }
     };

@@ -165,6 +165,19 @@ macro_rules! as_inner {
     };
 }
 
+/// The matrix of an operator over others, and what is stored of it: both of them `$made` of the same of the parts.
+macro_rules! matrices {
+    ($made:ident of $($part:ident),*) => {
+        fn matrix(&self) -> Option<SparseTensor<2>> {
+            self.$made($(self.$part.matrix()?),*)
+        }
+
+        fn stored(&self) -> Option<SparseTensor<2>> {
+            self.$made($(self.$part.stored()?),*)
+        }
+    };
+}
+
 /// A + B.
 #[derive(Debug, Clone)]
 pub struct Sum {
@@ -181,6 +194,10 @@ impl Sum {
         let fits = a.shape() == b.shape() && a.items() == b.items();
         shapes("sum of operators", "shapes must agree", fits, &a, &b)?;
         Ok(Self { a: Arc::new(a), b: Arc::new(b) })
+    }
+
+    fn made(&self, a: SparseTensor<2>, b: SparseTensor<2>) -> Option<SparseTensor<2>> {
+        sparsegrad::try_sparse_add(&a, &b).ok()
     }
 }
 
@@ -203,9 +220,7 @@ impl LinearOperator for Sum {
         Arc::new(Self { a: self.a.detach(), b: self.b.detach() })
     }
 
-    fn matrix(&self) -> Option<SparseTensor<2>> {
-        sparsegrad::try_sparse_add(&self.a.matrix()?, &self.b.matrix()?).ok()
-    }
+    matrices!(made of a, b);
 }
 
 /// A B.
@@ -249,6 +264,14 @@ impl LinearOperator for Product {
     fn detach(&self) -> Operator {
         Arc::new(Self { a: self.a.detach(), b: self.b.detach() })
     }
+
+    fn matrix(&self) -> Option<SparseTensor<2>> {
+        sparsegrad::try_spgemm(&self.a.matrix()?, &self.b.matrix()?).ok()
+    }
+
+    fn stored(&self) -> Option<SparseTensor<2>> {
+        None
+    }
 }
 
 /// s A.
@@ -256,6 +279,12 @@ impl LinearOperator for Product {
 pub struct Scaled {
     a: Operator,
     factor: Factor,
+}
+
+impl Scaled {
+    fn made(&self, a: SparseTensor<2>) -> Option<SparseTensor<2>> {
+        Some(a.map_values(|values| self.factor.times(values)))
+    }
 }
 
 impl LinearOperator for Scaled {
@@ -279,9 +308,7 @@ impl LinearOperator for Scaled {
         Arc::new(Self { a: self.a.detach(), factor: self.factor.untracked() })
     }
 
-    fn matrix(&self) -> Option<SparseTensor<2>> {
-        Some(self.a.matrix()?.map_values(|values| self.factor.times(values)))
-    }
+    matrices!(made of a);
 }
 
 /// A + s I.
@@ -300,6 +327,12 @@ impl Shifted {
         let [m, n] = a.shape();
         shapes("shifted operator", "the operator must be square", m == n, &a, &a)?;
         Ok(Self { a: Arc::new(a), shift: shift.into() })
+    }
+
+    fn made(&self, a: SparseTensor<2>) -> Option<SparseTensor<2>> {
+        let ones = Tensor::ones([self.shape()[0]], (&a.device(), a.dtype()));
+        let shift = SparseTensor::diagonal(self.shift.times(ones)).ok()?;
+        sparsegrad::try_sparse_add(&a, &shift).ok()
     }
 }
 
@@ -324,18 +357,19 @@ impl LinearOperator for Shifted {
         Arc::new(Self { a: self.a.detach(), shift: self.shift.untracked() })
     }
 
-    fn matrix(&self) -> Option<SparseTensor<2>> {
-        let a = self.a.matrix()?;
-        let ones = Tensor::ones([self.shape()[0]], (&a.device(), a.dtype()));
-        let shift = SparseTensor::diagonal(self.shift.times(ones)).ok()?;
-        sparsegrad::try_sparse_add(&a, &shift).ok()
-    }
+    matrices!(made of a);
 }
 
 /// A^T.
 #[derive(Debug, Clone)]
 pub struct Transposed {
     a: Operator,
+}
+
+impl Transposed {
+    fn made(&self, a: SparseTensor<2>) -> Option<SparseTensor<2>> {
+        Some(a.t())
+    }
 }
 
 impl LinearOperator for Transposed {
@@ -362,9 +396,7 @@ impl LinearOperator for Transposed {
         Arc::new(Self { a: self.a.detach() })
     }
 
-    fn matrix(&self) -> Option<SparseTensor<2>> {
-        Some(self.a.matrix()?.t())
-    }
+    matrices!(made of a);
 }
 
 /// An operator with claims about it.
@@ -396,5 +428,9 @@ impl LinearOperator for Tagged {
 
     fn matrix(&self) -> Option<SparseTensor<2>> {
         self.a.matrix()
+    }
+
+    fn stored(&self) -> Option<SparseTensor<2>> {
+        self.a.stored()
     }
 }

@@ -3,6 +3,7 @@
 use super::algebra::{fitting, shapes};
 use super::{LinearOperator, Operator};
 use burn::tensor::{DType, Device, Tensor};
+use sparsegrad::SparseTensor;
 use sparsegrad::error::OpError;
 use std::ops::Range;
 use std::sync::Arc;
@@ -110,6 +111,20 @@ impl Blocks {
             false => Tensor::cat(parts, 0),
         }
     }
+
+    /// The matrix of blocks that are made of the operators, if each has one.
+    fn made(&self, of: impl Fn(&Operator) -> Option<SparseTensor<2>>) -> Option<SparseTensor<2>> {
+        let mut matrices = Vec::with_capacity(self.blocks.len());
+        for row in &self.blocks {
+            let block = |block: &Option<Operator>| match block {
+                Some(a) => of(a).map(Some),
+                None => Some(None),
+            };
+            matrices.push(row.iter().map(block).collect::<Option<Vec<_>>>()?);
+        }
+        let rows: Vec<Vec<_>> = matrices.iter().map(|row| row.iter().map(Option::as_ref).collect()).collect();
+        SparseTensor::block_matrix(&rows).ok()
+    }
 }
 
 fn ranges(sizes: &[usize]) -> Vec<Range<usize>> {
@@ -149,5 +164,13 @@ impl LinearOperator for Blocks {
         let detach = |block: &Option<Operator>| block.as_ref().map(|a| a.detach());
         let blocks = self.blocks.iter().map(|row| row.iter().map(detach).collect()).collect();
         Arc::new(Self { blocks, device: self.device.clone().inner(), ..self.clone() })
+    }
+
+    fn matrix(&self) -> Option<SparseTensor<2>> {
+        self.made(|a| a.matrix())
+    }
+
+    fn stored(&self) -> Option<SparseTensor<2>> {
+        self.made(|a| a.stored())
     }
 }

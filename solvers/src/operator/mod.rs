@@ -67,9 +67,15 @@ pub trait LinearOperator: Debug + Send + Sync {
     fn detach(&self) -> Operator;
 
     /// The operator as a sparse matrix (of a batch, the block-diagonal one), if its entries are at hand: what
-    /// preconditioners and direct methods need, and what iterations on the CPU multiply by.
+    /// preconditioners and direct methods need.
     fn matrix(&self) -> Option<SparseTensor<2>> {
         None
+    }
+
+    /// The [`matrix`](Self::matrix) if no product of matrices is formed for it, which could have any number of entries: what
+    /// iterations on the CPU multiply by.
+    fn stored(&self) -> Option<SparseTensor<2>> {
+        self.matrix()
     }
 }
 
@@ -109,5 +115,9 @@ impl<A: LinearOperator + ?Sized> LinearOperator for Arc<A> {
 
     fn matrix(&self) -> Option<SparseTensor<2>> {
         (**self).matrix()
+    }
+
+    fn stored(&self) -> Option<SparseTensor<2>> {
+        (**self).stored()
     }
 }
