@@ -140,7 +140,7 @@ fn advance(place: &mut [usize], volume: &[usize]) {
 #[backend_extension(Flex: cfg(feature = "flex"), Cube: cfg(feature = "cube"), Autodiff, Fusion: cfg(feature = "cube"))]
 pub trait EncodeOps: Backend + GatherOps {
     /// The entries of the matrices of so many items from their values; `back`, the values from the entries.
-    #[fusion(dtype = values, shape = Shape::from([relations.elements(items, back)]))]
+    #[fusion(dtype = values, shape = Shape::from([relations.elements(*items, *back)]))]
     fn encode(relations: Relations, items: usize, back: bool, values: FloatTensor<Self>) -> FloatTensor<Self> {
         let select = relations.select().repeat(items).expect("the batch was found to fit");
         Self::gather(if back { select.t() } else { select }, values)
@@ -165,14 +165,14 @@ impl<B: SparseOps, C: CheckpointStrategy> EncodeOps for Autodiff<B, C> {
 }
 
 #[cfg(feature = "cube")]
-impl<R: burn_cubecl::CubeRuntime> EncodeOps for burn_cubecl::CubeBackend<R> {}
+impl EncodeOps for burn_cubecl::CubeBackend {}
 
 #[cfg(feature = "flex")]
 impl EncodeOps for burn::backend::Flex {
     fn encode(relations: Relations, items: usize, back: bool, mut values: FloatTensor<Self>) -> FloatTensor<Self> {
         with_float!(values.dtype(), E => {
             let values = flex::values::<E>(&mut values);
-            let shape = Shape::from([relations.elements(items, back)]);
+            let shape = Shape::from([relations.elements(*items, *back)]);
             with_rows!(relations.pattern().rows(), rows => {
                 // SAFETY: every element is that of a voxel's entry, or of a step to a voxel, and those of all are written.
                 unsafe { flex::filled(shape, |out| cpu::transfer(&relations, rows, items, back, values, out)) }

@@ -38,6 +38,16 @@ pub struct RowBounds {
     pub longest: Option<u32>,
 }
 
+/// Whether a row of so many entries is left out.
+#[cube]
+pub fn is_left_out(length: usize, #[comptime] find: RowBounds) -> bool {
+    let mut left_out = false;
+    if comptime!(find.longest.is_some()) {
+        left_out = length > comptime!(find.longest.unwrap_or(0) as usize);
+    }
+    left_out
+}
+
 /// What is made of the values of a group's lanes, component by component.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Fold {

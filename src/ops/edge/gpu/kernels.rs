@@ -2,7 +2,7 @@
 //! is written, `I` of the indices, `N` elements a load. Widths and strides of dense operands count vectors of `N`.
 #![allow(clippy::collapsible_if, reason = "the outer one is decided when the kernel is made")]
 
-use crate::backend::gpu::lanes::{RowBounds, components_sum, slot_of};
+use crate::backend::gpu::lanes::{RowBounds, components_sum, is_left_out, slot_of};
 use cubecl::prelude::*;
 
 /// What is made of the features of an edge's row and column.
@@ -109,10 +109,8 @@ pub fn edge_sums<F: Float, A: Float, O: Float, I: Int, N: Size>(
     }
     let start = usize::cast_from(bounds[row * find.step]);
     let end = usize::cast_from(bounds[row * find.step + 1]);
-    if comptime!(find.longest.is_some()) {
-        if end - start > comptime!(find.longest.unwrap_or(0) as usize) {
-            terminate!();
-        }
+    if is_left_out(end - start, find) {
+        terminate!();
     }
     let head = column / per_head;
     let mut sum = Vector::<A, N>::zeroed();

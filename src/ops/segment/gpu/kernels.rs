@@ -5,7 +5,7 @@
 //! Long rows are left out where `find` says so: their pieces are rows of another launch, and what it found is combined in order.
 #![allow(clippy::collapsible_if, reason = "the outer one is decided when the kernel is made")]
 
-use crate::backend::gpu::lanes::{RowBounds, slot_of};
+use crate::backend::gpu::lanes::{RowBounds, is_left_out, slot_of};
 use cubecl::prelude::*;
 
 /// The sum of each row, or its mean.
@@ -30,10 +30,8 @@ pub fn segment_sums<F: Float, A: Float, O: Float, I: Int, N: Size>(
     }
     let start = usize::cast_from(bounds[row * find.step]);
     let end = usize::cast_from(bounds[row * find.step + 1]);
-    if comptime!(find.longest.is_some()) {
-        if end - start > comptime!(find.longest.unwrap_or(0) as usize) {
-            terminate!();
-        }
+    if is_left_out(end - start, find) {
+        terminate!();
     }
     let mut sum = Vector::<A, N>::zeroed();
     for entry in start..end {
@@ -113,10 +111,8 @@ pub fn segment_extremes<F: Float, A: Float, I: Int>(
     }
     let start = usize::cast_from(bounds[row * find.step]);
     let end = usize::cast_from(bounds[row * find.step + 1]);
-    if comptime!(find.longest.is_some()) {
-        if end - start > comptime!(find.longest.unwrap_or(0) as usize) {
-            terminate!();
-        }
+    if is_left_out(end - start, find) {
+        terminate!();
     }
     let mut place = start;
     let mut largest = A::new(0.0_f32);
@@ -325,10 +321,8 @@ pub fn softmax_stats<F: Float, A: Float, I: Int>(
     }
     let start = usize::cast_from(bounds[row * find.step]);
     let end = usize::cast_from(bounds[row * find.step + 1]);
-    if comptime!(find.longest.is_some()) {
-        if end - start > comptime!(find.longest.unwrap_or(0) as usize) {
-            terminate!();
-        }
+    if is_left_out(end - start, find) {
+        terminate!();
     }
     let infinity = A::cast_from(f32::reinterpret(infinity));
     let mut one = A::new(0.0_f32);

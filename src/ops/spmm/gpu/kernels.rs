@@ -6,7 +6,7 @@
 #![allow(clippy::collapsible_if, reason = "the outer one is decided when the kernel is made")]
 
 pub use crate::backend::gpu::lanes::RowBounds;
-use crate::backend::gpu::lanes::{Lanes, components_sum, lanes_sum, slot_of};
+use crate::backend::gpu::lanes::{Lanes, components_sum, is_left_out, lanes_sum, slot_of};
 use cubecl::prelude::*;
 
 /// Entries whose loads are issued together, to have several in flight.
@@ -38,10 +38,8 @@ pub fn spmm_columns<F: Float, A: Float, O: Float, I: Int, N: Size>(
     }
     let start = usize::cast_from(bounds[row * find.step]);
     let end = usize::cast_from(bounds[row * find.step + 1]);
-    if comptime!(find.longest.is_some()) {
-        if end - start > comptime!(find.longest.unwrap_or(0) as usize) {
-            terminate!();
-        }
+    if is_left_out(end - start, find) {
+        terminate!();
     }
     let mut sum = Vector::<A, N>::zeroed();
     let batches = (end - start) / BATCH;
@@ -97,11 +95,9 @@ pub fn spmm_shared<F: Float, A: Float, O: Float, I: Int, N: Size>(
     if live {
         let start = usize::cast_from(bounds[row * find.step]);
         let mut end = usize::cast_from(bounds[row * find.step + 1]);
-        if comptime!(find.longest.is_some()) {
-            if end - start > comptime!(find.longest.unwrap_or(0) as usize) {
-                live = false;
-                end = start;
-            }
+        if is_left_out(end - start, find) {
+            live = false;
+            end = start;
         }
         let mut entry = start + lane as usize;
         while entry < end {
