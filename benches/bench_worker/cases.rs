@@ -1,5 +1,6 @@
 //! The operations on offer. To add one: a function from the problem to its case, and its line in [`prepare`].
 
+use crate::mvn::Asked;
 use crate::problem::Problem;
 use crate::streams;
 use burn::tensor::{Gradients, TensorData};
@@ -93,7 +94,8 @@ pub fn prepare(problem: &Problem) -> Prepared {
         "segment_mm" => by_segments(problem, true),
         "gather_mm" => by_segments(problem, false),
         "cg" | "bicgstab" | "minres" | "lsmr" => crate::solvers::iterative(problem),
-        "mvn_rsample" => crate::mvn::rsample(problem),
+        "mvn_rsample" => crate::mvn::of_distribution(problem, Asked::Samples),
+        "mvn_log_prob" => crate::mvn::of_distribution(problem, Asked::LogProb),
         "pairwise_encode" => crate::encoder::pairwise(problem),
         _ => Err("unsupported".into()),
     }

@@ -1,4 +1,4 @@
-//! Samples of sparse multivariate normal distributions.
+//! Sparse multivariate normal distributions: samples, and logarithms of densities.
 
 use crate::cases::{Case, Prepared, Results, grad, lower_factor, results, values_grad};
 use crate::problem::Problem;
@@ -21,8 +21,17 @@ enum Which {
     PrecisionTril,
 }
 
-/// Samples, a row each, by a factor of the covariance or of the precision.
-pub fn rsample(problem: &Problem) -> Prepared {
+/// What is asked of a distribution.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Asked {
+    /// Samples, a row each.
+    Samples,
+    /// Densities of the vectors that are the noise of a check otherwise.
+    LogProb,
+}
+
+/// By a factor of the covariance or of the precision.
+pub fn of_distribution(problem: &Problem, asked: Asked) -> Prepared {
     let Parameters { factor, diagonal } = serde_json::from_value(problem.params.clone())?;
     let form = match (factor, diagonal) {
         (Which::ScaleTril, false) => Form::CovarianceLlt,
@@ -37,8 +46,10 @@ pub fn rsample(problem: &Problem) -> Prepared {
     let (loc, diagonal) = (problem.dense(3, [n]), diagonal.then(|| problem.tensor(near_one, [n])));
     let noise = problem.dense(1, [k, n]);
     let rng = NormalRng::seeded(problem.seed);
-    let samples = match problem.backward() {
-        true => Samples {
+    let width = if asked == Asked::Samples { n } else { 1 };
+    let case = match problem.backward() {
+        true => Distribution {
+            asked,
             operands: Operands {
                 form,
                 loc: loc.require_grad(),
@@ -46,16 +57,16 @@ pub fn rsample(problem: &Problem) -> Prepared {
                 diagonal: diagonal.map(Tensor::require_grad),
             },
             made: None,
-            upstream: Some(problem.dense(2, [k, n])),
+            upstream: Some(problem.dense(2, [k, width])),
             noise,
             rng,
         },
         false => {
             let operands = Operands { form, loc, factor, diagonal };
-            Samples { made: Some(operands.distribution()), operands, upstream: None, noise, rng }
+            Distribution { asked, made: Some(operands.distribution()), operands, upstream: None, noise, rng }
         }
     };
-    Ok((Box::new(samples), nnz))
+    Ok((Box::new(case), nnz))
 }
 
 struct Operands {
@@ -73,18 +84,19 @@ impl Operands {
     }
 }
 
-struct Samples {
+struct Distribution {
+    asked: Asked,
     operands: Operands,
     /// Once and for all where no gradients are taken: what is recorded of it serves one backward pass only.
     made: Option<SparseMultivariateNormal<1>>,
     /// For the backward pass, if there is one.
     upstream: Option<Tensor<2>>,
-    /// That of a check.
+    /// That of a check, k x n.
     noise: Tensor<2>,
     rng: NormalRng,
 }
 
-impl Samples {
+impl Distribution {
     fn of(&mut self, sample: impl FnOnce(&SparseMultivariateNormal<1>, &mut NormalRng) -> Tensor<2>) -> Results {
         let out = match &self.made {
             Some(made) => sample(made, &mut self.rng),
@@ -101,15 +113,21 @@ impl Samples {
     }
 }
 
-impl Case for Samples {
+impl Case for Distribution {
     fn run(&mut self) -> Results {
         let [k, _] = self.noise.dims();
-        self.of(|distribution, rng| distribution.rsample([k], rng))
+        match self.asked {
+            Asked::Samples => self.of(|distribution, rng| distribution.rsample([k], rng)),
+            Asked::LogProb => self.check(),
+        }
     }
 
     fn check(&mut self) -> Results {
-        let noise = self.noise.clone();
+        let (noise, asked) = (self.noise.clone(), self.asked);
         let [k, _] = noise.dims();
-        self.of(|distribution, _| distribution.rsample_of([k], noise).expect("noise of the samples' shape"))
+        self.of(|distribution, _| match asked {
+            Asked::Samples => distribution.rsample_of([k], noise).expect("noise of the samples' shape"),
+            Asked::LogProb => distribution.log_prob(noise).unsqueeze_dim(1),
+        })
     }
 }

@@ -10,12 +10,14 @@
 mod boxmuller;
 mod philox;
 
+use crate::mvn::blocks;
 use boxmuller::{Normal, TILE};
 use burn::tensor::{DType, Device, Distribution, Element, FloatDType, Shape, Tensor, TensorData};
 use philox::Philox;
 use rayon::prelude::*;
 use sparsegrad::internals::alloc;
 use std::mem::MaybeUninit;
+use std::ops::Range;
 
 /// A generator of standard normal numbers.
 ///
@@ -90,13 +92,20 @@ impl NormalRng {
         TensorData::new(unsafe { alloc::finished(buffer) }, shape)
     }
 
+    /// The numbers of a matrix, to be made block by block on the CPU, in f32 or f64. Blocks of long columns are so `wide`.
+    pub(crate) fn blocks<E: NormalElement>(&mut self, [rows, columns]: [usize; 2], wide: usize, cpu: Device) -> Blocks {
+        let blocks = Blocks { rng: self.clone(), rows, columns, wide, dtype: E::dtype(), cpu };
+        self.counter += blocks.ranges().map(|range| counters::<E>(rows * range.len())).sum::<u64>();
+        blocks
+    }
+
     /// Writes every element.
     fn write<E: NormalElement>(&mut self, out: &mut [MaybeUninit<E>]) {
         /// Tiles that a thread makes at a time.
         const TILES: usize = 32;
         let source = Philox { seed: self.seed, stream: self.stream };
         let first = self.counter;
-        self.counter += (out.len().div_ceil(E::PER_TILE) * TILE) as u64;
+        self.counter += counters::<E>(out.len());
         out.par_chunks_mut(TILES * E::PER_TILE).enumerate().for_each(|(chunk, out)| {
             boxmuller::fill(&source, first + (chunk * TILES * TILE) as u64, out);
         });
@@ -110,11 +119,51 @@ impl NormalRng {
     }
 }
 
+/// How many counters so many numbers take.
+fn counters<E: NormalElement>(numbers: usize) -> u64 {
+    (numbers.div_ceil(E::PER_TILE) * TILE) as u64
+}
+
+/// The numbers of a matrix, rows x columns, in blocks of its columns: any block, as often as it is needed.
+///
+/// They are those of one draw after another: each block is what [`NormalRng::tensor`] makes next, of the shape rows x its columns.
+#[derive(Debug, Clone)]
+pub(crate) struct Blocks {
+    /// Before the first block.
+    rng: NormalRng,
+    rows: usize,
+    columns: usize,
+    wide: usize,
+    dtype: DType,
+    cpu: Device,
+}
+
+impl Blocks {
+    /// The columns of each block. The numbers of a seed depend on them.
+    pub fn ranges(&self) -> impl Iterator<Item = Range<usize>> {
+        blocks::ranges(self.rows, self.columns, self.wide)
+    }
+
+    /// The numbers of the block that begins at a column.
+    pub fn block(&self, columns: &Range<usize>) -> Tensor<2> {
+        let mut rng = self.rng.clone();
+        for earlier in self.ranges().take_while(|earlier| earlier.start < columns.start) {
+            let numbers = self.rows * earlier.len();
+            rng.counter += if self.dtype == DType::F64 { counters::<f64>(numbers) } else { counters::<f32>(numbers) };
+        }
+        rng.tensor([self.rows, columns.len()], self.dtype, &self.cpu)
+    }
+}
+
 /// Numbers that are made directly: f32 and f64.
 pub trait NormalElement: Normal + Element {}
 impl<E: Normal + Element> NormalElement for E {}
 
 /// Whether tensors of the device are in the memory of the host.
 pub(crate) fn is_cpu(device: &Device) -> bool {
-    cfg!(feature = "flex") && device.clone().inner() == Device::flex()
+    #[cfg(feature = "flex")]
+    let cpu = Some(Device::flex());
+    #[cfg(not(feature = "flex"))]
+    let cpu: Option<Device> = None;
+    cpu.is_some_and(|cpu| device.clone().inner() == cpu)
 }

@@ -172,7 +172,7 @@ impl EncodeOps for burn::backend::Flex {
     fn encode(relations: Relations, items: usize, back: bool, mut values: FloatTensor<Self>) -> FloatTensor<Self> {
         with_float!(values.dtype(), E => {
             let values = flex::values::<E>(&mut values);
-            let shape = Shape::from([relations.elements(*items, *back)]);
+            let shape = Shape::from([relations.elements(items, back)]);
             with_rows!(relations.pattern().rows(), rows => {
                 // SAFETY: every element is that of a voxel's entry, or of a step to a voxel, and those of all are written.
                 unsafe { flex::filled(shape, |out| cpu::transfer(&relations, rows, items, back, values, out)) }

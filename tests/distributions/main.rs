@@ -2,7 +2,10 @@
 #![allow(missing_docs)]
 
 mod dense;
+mod draws;
+mod memory;
 mod mvn;
 mod noise;
+mod places;
 mod samples;
 mod statistics;

@@ -1,7 +1,8 @@
 //! Densities, moments and divergences against dense ones; gradients against finite differences; refusals.
 
 use crate::dense::Dense;
-use burn::tensor::{DType, Device, Tensor, TensorData};
+use crate::places::{Place, read};
+use burn::tensor::{DType, Device, Tensor};
 use sparsegrad::SparseTensor;
 use sparsegrad::testing::gradcheck;
 use sparsegrad_distributions::{
@@ -10,12 +11,9 @@ use sparsegrad_distributions::{
 
 pub const FORMS: [Form; 4] = [Form::CovarianceLlt, Form::CovarianceLdlt, Form::PrecisionLlt, Form::PrecisionLdlt];
 
-pub fn tensor<const D: usize>(values: &[f64], shape: [usize; D], device: &Device) -> Tensor<D> {
-    Tensor::from_data(TensorData::new(values.to_vec(), shape), (device, DType::F64))
-}
-
-pub fn read<const D: usize>(tensor: &Tensor<D>) -> Vec<f64> {
-    tensor.to_data().iter::<f64>().collect()
+/// Numbers in f64.
+fn tensor<const D: usize>(values: &[f64], shape: [usize; D], device: &Device) -> Tensor<D> {
+    Place { device: device.clone(), ..Place::cpu() }.tensor(values, shape)
 }
 
 /// Numbers without a pattern in [-1, 1).
@@ -49,28 +47,27 @@ pub fn factor(n: usize, form: Form, seed: u64) -> (Vec<usize>, Vec<usize>, Vec<f
     (rows, columns, values, dense)
 }
 
+#[track_caller]
 fn close(what: &str, found: &[f64], expected: &[f64]) {
-    assert_eq!(found.len(), expected.len(), "{what}");
-    for (found, expected) in found.iter().zip(expected) {
-        assert!((found - expected).abs() <= 1e-10 * expected.abs().max(1.0), "{what}: {found}, not {expected}");
-    }
+    Place::cpu().close(what, found, expected);
 }
 
 /// A batch of distributions of shape `[2, 2, n]`: with one factor or one each, one diagonal or one each; and the dense ones.
-fn batch(
+pub fn batch(
+    place: &Place,
     form: Form,
     n: usize,
     each_factor: bool,
     each_diagonal: bool,
     seed: u64,
 ) -> (SparseMultivariateNormal<3>, Vec<Dense>) {
-    let device = Device::flex();
     let loc = numbers(4 * n, seed + 1);
     let d: Vec<f64> = numbers(4 * n, seed + 2).iter().map(|x| 1.5 + x).collect();
     // The pattern does not depend on the item: seeds of one remainder by 3.
     let factors: Vec<_> = (0..4).map(|item| factor(n, form, seed + if each_factor { 3 * item } else { 0 })).collect();
     let sparse = |(rows, columns, values, _): &(Vec<usize>, Vec<usize>, Vec<f64>, Vec<f64>)| {
-        SparseTensor::from_coo(rows, columns, values, [n, n], &device).unwrap()
+        let values = place.tensor(values, [values.len()]);
+        SparseTensor::from_coo(rows, columns, values, [n, n], &place.device).unwrap()
     };
     let sparse: Factor = if each_factor {
         SparseTensor::stack(&factors.iter().map(sparse).collect::<Vec<_>>()).unwrap().into()
@@ -83,51 +80,55 @@ fn batch(
         Dense::new(form, &at(&loc), &factors[item].3, form.is_ldlt().then_some(&own))
     });
     let dense = dense.collect();
-    let loc = tensor(&loc, [2, 2, n], &device);
+    let loc = place.tensor(&loc, [2, 2, n]);
     let made = if !form.is_ldlt() {
         SparseMultivariateNormal::new(form, loc, sparse, None::<Tensor<1>>, Checks::Values)
     } else if each_diagonal {
-        SparseMultivariateNormal::new(form, loc, sparse, Some(tensor(&d, [2, 2, n], &device)), Checks::Values)
+        SparseMultivariateNormal::new(form, loc, sparse, Some(place.tensor(&d, [2, 2, n])), Checks::Values)
     } else {
-        SparseMultivariateNormal::new(form, loc, sparse, Some(tensor(&d[..n], [n], &device)), Checks::Values)
+        SparseMultivariateNormal::new(form, loc, sparse, Some(place.tensor(&d[..n], [n])), Checks::Values)
     };
     (made.unwrap(), dense)
 }
 
-fn all_batches() -> impl Iterator<Item = (SparseMultivariateNormal<3>, Vec<Dense>, String)> {
-    FORMS.into_iter().flat_map(|form| {
-        [(false, false), (false, true), (true, false), (true, true)].into_iter().flat_map(move |(factor, diagonal)| {
-            [1, 5, 9].map(|n| {
-                let (made, dense) = batch(form, n, factor, diagonal, 3);
-                (made, dense, format!("{form:?}, n {n}, own factor {factor}, own diagonal {diagonal}"))
-            })
-        })
-    })
+/// On every device: all forms, factors and diagonals for all or one each, of three sizes.
+fn for_all_batches(check: impl Fn(&Place, SparseMultivariateNormal<3>, Vec<Dense>, &str)) {
+    for place in Place::all() {
+        for form in FORMS {
+            for (factor, diagonal) in [(false, false), (false, true), (true, false), (true, true)] {
+                for n in [1, 5, 9] {
+                    let (made, dense) = batch(&place, form, n, factor, diagonal, 3);
+                    let what = format!("{form:?}, n {n}, own factor {factor}, own diagonal {diagonal}");
+                    check(&place, made, dense, &what);
+                }
+            }
+        }
+    }
 }
 
 #[test]
 fn densities_and_entropies_are_those_of_dense_ones() {
-    for (made, dense, what) in all_batches() {
+    for_all_batches(|place, made, dense, what| {
         let n = made.event_size();
         let x = numbers(3 * 4 * n, 77);
         let expected = |f: fn(&Dense, &[f64]) -> f64| -> Vec<f64> {
             (0..12).map(|at| f(&dense[at % 4], &x[at * n..(at + 1) * n])).collect()
         };
-        let vectors = tensor(&x, [3, 2, 2, n], &Device::flex());
+        let vectors = place.tensor(&x, [3, 2, 2, n]);
         let log_prob = made.log_prob(vectors.clone());
         assert_eq!(log_prob.dims(), [3, 2, 2]);
-        close(&what, &read(&log_prob), &expected(Dense::log_prob));
+        place.close(what, &read(&log_prob), &expected(Dense::log_prob));
         let distances = expected(|dense, x| dense.distance(x).sqrt());
-        close(&what, &read(&made.mahalanobis(vectors)), &distances);
+        place.close(what, &read(&made.mahalanobis(vectors)), &distances);
         assert_eq!(made.entropy().dims(), [2, 2]);
-        close(&what, &read(&made.entropy()), &dense.iter().map(Dense::entropy).collect::<Vec<_>>());
-        close(&what, &read(&made.log_det()), &dense.iter().map(Dense::log_det).collect::<Vec<_>>());
-    }
+        place.close(what, &read(&made.entropy()), &dense.iter().map(Dense::entropy).collect::<Vec<_>>());
+        place.close(what, &read(&made.log_det()), &dense.iter().map(Dense::log_det).collect::<Vec<_>>());
+    });
 }
 
 #[test]
 fn moments_are_those_of_dense_ones() {
-    for (made, dense, what) in all_batches() {
+    for_all_batches(|place, made, dense, what| {
         let n = made.event_size();
         let precision = made.form().is_precision();
         assert_eq!(read(&made.mean()), read(made.loc()));
@@ -137,7 +138,7 @@ fn moments_are_those_of_dense_ones() {
             assert!(matches!(made.covariance(), Err(MvnError::Form { .. })), "{what}");
         } else {
             let expected: Vec<f64> = dense.iter().flat_map(|d| (0..n).map(|i| d.covariance[(i, i)])).collect();
-            close(&what, &read(&made.variance().unwrap()), &expected);
+            place.close(what, &read(&made.variance().unwrap()), &expected);
             assert!(matches!(made.precision(), Err(MvnError::Form { .. })), "{what}");
         }
         let matrix = if precision { made.precision() } else { made.covariance() };
@@ -147,29 +148,28 @@ fn moments_are_those_of_dense_ones() {
             (0..count * n * n).map(|at| matrices[at / (n * n)][(at / n % n, at % n)]).collect()
         };
         match (matrix, made.diagonal().is_some_and(|d| d.dims()[1] > 1)) {
-            (Ok(Factor::Shared(matrix)), false) => close(&what, &read(&matrix.to_dense()), &entries(1)),
-            (Ok(Factor::Each(matrix)), _) => close(&what, &read(&matrix.to_dense()), &entries(4)),
+            (Ok(Factor::Shared(matrix)), false) => place.close(what, &read(&matrix.to_dense()), &entries(1)),
+            (Ok(Factor::Each(matrix)), _) => place.close(what, &read(&matrix.to_dense()), &entries(4)),
             (Err(MvnError::Form { .. }), true) => {}
             (other, _) => panic!("{what}: {other:?}"),
         }
-    }
+    });
 }
 
 #[test]
 fn divergences_are_those_of_dense_ones() {
-    for p_form in FORMS {
-        for q_form in FORMS {
+    for place in Place::all() {
+        for (p_form, q_form) in FORMS.into_iter().flat_map(|p| FORMS.map(|q| (p, q))) {
             for own in [(false, false), (true, true), (true, false), (false, true)] {
-                let (p, p_dense) = batch(p_form, 6, own.0, own.0, 3);
-                let (q, q_dense) = batch(q_form, 6, own.1, own.1, 12);
+                let (p, p_dense) = batch(&place, p_form, 6, own.0, own.0, 3);
+                let (q, q_dense) = batch(&place, q_form, 6, own.1, own.1, 12);
                 let expected: Vec<f64> = p_dense.iter().zip(&q_dense).map(|(p, q)| p.kl(q)).collect();
                 let what = format!("{p_form:?} to {q_form:?}, own {own:?}");
-                close(&what, &read(&p.kl_divergence(&q)), &expected);
-                close(&what, &read(&p.try_kl_divergence(&q, Trace::Exact).unwrap()), &expected);
+                place.close(&what, &read(&p.kl_divergence(&q)), &expected);
+                place.close(&what, &read(&p.try_kl_divergence(&q, Trace::Exact).unwrap()), &expected);
                 let sparse = !p_form.is_precision() && q_form.is_precision() && own.0 == own.1;
-                let only_sparse = p.try_kl_divergence(&q, Trace::Sparse);
-                match only_sparse {
-                    Ok(found) => close(&what, &read(&found), &expected),
+                match p.try_kl_divergence(&q, Trace::Sparse) {
+                    Ok(found) => place.close(&what, &read(&found), &expected),
                     Err(error) => assert!(matches!(error, MvnError::Form { .. }) && !sparse, "{what}: {error}"),
                 }
             }
@@ -177,11 +177,34 @@ fn divergences_are_those_of_dense_ones() {
     }
 }
 
+/// Sizes, forms, factors and diagonals at random.
+#[test]
+fn random_ones_are_dense_ones() {
+    let place = Place::cpu();
+    for seed in 0..200 {
+        let drawn = |bound: usize, place: u64| {
+            let [number] = numbers(1, seed * 1000 + place)[..] else { unreachable!("one number") };
+            ((number + 1.0) / 2.0 * bound as f64) as usize
+        };
+        let (n, own) = (1 + drawn(8, 1), (drawn(2, 2) == 1, drawn(2, 3) == 1));
+        let (p_form, q_form) = (FORMS[drawn(4, 4)], FORMS[drawn(4, 5)]);
+        let (p, p_dense) = batch(&place, p_form, n, own.0, own.1, seed);
+        let (q, q_dense) = batch(&place, q_form, n, own.1, own.0, seed + 500);
+        let what = format!("seed {seed}: {p_form:?} and {q_form:?}, n {n}, own {own:?}");
+        let x = numbers(4 * n, seed + 77);
+        let log_probs: Vec<_> = p_dense.iter().zip(x.chunks(n)).map(|(p, x)| p.log_prob(x)).collect();
+        close(&what, &read(&p.log_prob(place.tensor(&x, [2, 2, n]))), &log_probs);
+        close(&what, &read(&p.entropy()), &p_dense.iter().map(Dense::entropy).collect::<Vec<_>>());
+        let divergences: Vec<_> = p_dense.iter().zip(&q_dense).map(|(p, q)| p.kl(q)).collect();
+        close(&what, &read(&p.kl_divergence(&q)), &divergences);
+    }
+}
+
 /// The estimate of the trace is within five of its standard deviations of the truth, at a fixed seed.
 #[test]
 fn divergences_by_probes_are_near() {
-    let (p, p_dense) = batch(Form::PrecisionLdlt, 9, false, false, 3);
-    let (q, q_dense) = batch(Form::CovarianceLlt, 9, false, false, 12);
+    let (p, p_dense) = batch(&Place::cpu(), Form::PrecisionLdlt, 9, false, false, 3);
+    let (q, q_dense) = batch(&Place::cpu(), Form::CovarianceLlt, 9, false, false, 12);
     let found = read(&p.try_kl_divergence(&q, Trace::Probes { count: 1000, seed: 1 }).unwrap());
     for ((p, q), found) in p_dense.iter().zip(&q_dense).zip(found) {
         let product = q.precision() * &p.covariance;
@@ -264,7 +287,7 @@ fn gradients_are_those_of_finite_differences() {
         let inputs = [numbers(2 * n, 7), values, d, numbers(3 * 2 * n, 9)];
         let other = batch_of_two(form, n);
         let noise = numbers(3 * 2 * n, 10);
-        for what in ["log_prob", "entropy", "kl", "rsample"] {
+        for what in ["log_prob", "mahalanobis", "entropy", "kl", "affine", "condition", "rsample"] {
             gradcheck(&device, &inputs, 1e-6, |v| {
                 let pattern = SparseTensor::from_coo(&rows, &columns, vec![0.0; rows.len()], [n, n], &device).unwrap();
                 let loc = v[0].clone().reshape([2, n]);
@@ -275,8 +298,21 @@ fn gradients_are_those_of_finite_differences() {
                 let rest = v.iter().fold(v[0].clone().sum(), |sum, v| sum + v.clone().sum()).mul_scalar(0.0);
                 let found = match what {
                     "log_prob" => made.log_prob(v[3].clone().reshape([3, 2, n])).reshape([6]),
+                    "mahalanobis" => made.mahalanobis(v[3].clone().reshape([3, 2, n])).reshape([6]),
                     "entropy" => made.entropy(),
                     "kl" => made.kl_divergence(&other),
+                    "affine" => {
+                        let vectors = v[3].clone().reshape([3, 2, n]);
+                        let (shift, scale) =
+                            (vectors.clone().slice_dim(0, 0..1).reshape([2, n]), v[0].clone().slice(0..n));
+                        made.affine(shift, scale.add_scalar(2.0)).unwrap().log_prob(vectors).reshape([6])
+                    }
+                    "condition" => {
+                        let at = if form.is_precision() { [n - 1, n - 2] } else { [1, 0] };
+                        let vectors = v[3].clone().reshape([3, 2, n]);
+                        let values = vectors.clone().slice_dim(2, 0..2).slice_dim(0, 0..1).reshape([2, 2]);
+                        made.condition(&at, values).unwrap().log_prob(vectors.slice_dim(2, 2..)).reshape([6])
+                    }
                     _ => {
                         let samples = made.rsample_of([3], tensor(&noise, [3, 2, n], &device)).unwrap();
                         samples.powi_scalar(2).reshape([6 * n])
@@ -285,6 +321,34 @@ fn gradients_are_those_of_finite_differences() {
                 Tensor::cat(vec![found, rest], 0)
             })
             .unwrap_or_else(|error| panic!("{form:?} {what}: {error}"));
+        }
+    }
+}
+
+/// On every device, as those in f64 on the CPU, which finite differences confirm.
+#[test]
+fn gradients_on_every_device() {
+    let n = 9;
+    for form in FORMS {
+        let (rows, columns, values, _) = factor(n, form, 3);
+        let gradients = |place: &Place| {
+            let place = place.autodiff();
+            let tracked = |values: &[f64]| place.tensor::<1>(values, [values.len()]).require_grad();
+            let (loc, values) = (tracked(&numbers(2 * n, 7)), tracked(&values));
+            let d = tracked(&numbers(n, 8).iter().map(|x| 1.5 + x).collect::<Vec<_>>());
+            let l = SparseTensor::from_coo(&rows, &columns, values.clone(), [n, n], &place.device).unwrap();
+            let d_or_none = form.is_ldlt().then(|| d.clone());
+            let made = SparseMultivariateNormal::new(form, loc.clone().reshape([2, n]), l, d_or_none, Checks::Values);
+            let (made, x) = (made.unwrap(), place.tensor(&numbers(6 * n, 9), [3, 2, n]));
+            let samples = made.rsample_of([3], x.clone()).unwrap();
+            let loss = made.log_prob(x.clone()).sum() + made.entropy().sum() + (samples * x).sum();
+            let grads = loss.backward();
+            let wanted = if form.is_ldlt() { vec![loc, values, d] } else { vec![loc, values] };
+            wanted.iter().flat_map(|of| read(&of.grad(&grads).unwrap())).collect::<Vec<_>>()
+        };
+        let expected = gradients(&Place::cpu());
+        for place in Place::all() {
+            place.close(&format!("{form:?}"), &gradients(&place), &expected);
         }
     }
 }
@@ -305,15 +369,15 @@ fn batch_of_two(form: Form, n: usize) -> SparseMultivariateNormal<2> {
 #[test]
 fn conditioning_is_that_of_dense_ones() {
     let n = 7;
-    for form in FORMS {
-        for own in [false, true] {
-            let (made, dense) = batch(form, n, own, own, 3);
+    for place in Place::all() {
+        for (form, own) in FORMS.into_iter().flat_map(|form| [(form, false), (form, true)]) {
+            let (made, dense) = batch(&place, form, n, own, own, 3);
             for observed in [vec![], vec![0], vec![2, 0, 1]] {
                 let observed: Vec<usize> =
                     observed.into_iter().map(|i| if form.is_precision() { n - 1 - i } else { i }).collect();
                 let k = observed.len();
                 let values = numbers(4 * k, 30);
-                let given = made.condition(&observed, tensor(&values, [2, 2, k], &Device::flex())).unwrap();
+                let given = made.condition(&observed, place.tensor(&values, [2, 2, k])).unwrap();
                 let x = numbers(4 * (n - k), 31);
                 let expected: Vec<f64> = (0..4)
                     .map(|item| {
@@ -321,13 +385,13 @@ fn conditioning_is_that_of_dense_ones() {
                         dense.log_prob(&x[item * (n - k)..(item + 1) * (n - k)])
                     })
                     .collect();
-                let found = given.log_prob(tensor(&x, [2, 2, n - k], &Device::flex()));
-                close(&format!("{form:?} {own} {observed:?}"), &read(&found), &expected);
+                let found = given.log_prob(place.tensor(&x, [2, 2, n - k]));
+                place.close(&format!("{form:?} {own} {observed:?}"), &read(&found), &expected);
             }
-            let value = tensor(&[0.0; 4], [2, 2, 1], &Device::flex());
+            let value = place.tensor(&[0.0; 4], [2, 2, 1]);
             assert!(matches!(made.condition(&[3], value.clone()), Err(MvnError::Observed { index: 3, .. })));
             let at = if form.is_precision() { n - 1 } else { 0 };
-            let twice = tensor(&[0.0; 8], [2, 2, 2], &Device::flex());
+            let twice = place.tensor(&[0.0; 8], [2, 2, 2]);
             assert!(matches!(made.condition(&[at, at], twice), Err(MvnError::Repeated { .. })));
         }
     }
@@ -336,19 +400,17 @@ fn conditioning_is_that_of_dense_ones() {
 #[test]
 fn affine_maps_are_those_of_densities() {
     let n = 6;
-    for form in FORMS {
-        for own in [false, true] {
-            let (made, _) = batch(form, n, own, own, 3);
+    for place in Place::all() {
+        for (form, own) in FORMS.into_iter().flat_map(|form| [(form, false), (form, true)]) {
+            let (made, dense) = batch(&place, form, n, own, own, 3);
             let scale: Vec<f64> = numbers(n, 40).iter().map(|x| if *x < 0.0 { x - 0.5 } else { x + 0.5 }).collect();
             let (shift, x) = (numbers(4 * n, 41), numbers(4 * n, 42));
-            let mapped =
-                made.affine(tensor(&shift, [2, 2, n], &Device::flex()), tensor(&scale, [n], &Device::flex())).unwrap();
+            let mapped = made.affine(place.tensor(&shift, [2, 2, n]), place.tensor(&scale, [n])).unwrap();
             let y: Vec<f64> = (0..4 * n).map(|at| scale[at % n] * x[at] + shift[at]).collect();
             // The density of y is that of x over |det scale|.
             let jacobian: f64 = scale.iter().map(|s| s.abs().ln()).sum();
-            let before = read(&made.log_prob(tensor(&x, [2, 2, n], &Device::flex())));
-            let expected: Vec<f64> = before.iter().map(|p| p - jacobian).collect();
-            close(&format!("{form:?}"), &read(&mapped.log_prob(tensor(&y, [2, 2, n], &Device::flex()))), &expected);
+            let expected: Vec<f64> = dense.iter().zip(x.chunks(n)).map(|(p, x)| p.log_prob(x) - jacobian).collect();
+            place.close(&format!("{form:?} {own}"), &read(&mapped.log_prob(place.tensor(&y, [2, 2, n]))), &expected);
         }
     }
 }
@@ -366,7 +428,7 @@ fn expanding_shares_the_factor() {
     let found = many.log_prob(tensor(&x, [1, 1, 4], &device).expand([3, 2, 4]));
     close("expanded", &read(&found), &[expected; 6]);
     assert!(matches!(one.expand([3, 5]), Err(MvnError::Distributions { .. })));
-    let (own, _) = batch(Form::PrecisionLlt, 4, true, true, 3);
+    let (own, _) = batch(&Place::cpu(), Form::PrecisionLlt, 4, true, true, 3);
     assert!(matches!(own.expand([5, 2, 2, 4]), Err(MvnError::Form { .. })));
 }
 
@@ -419,4 +481,35 @@ fn a_factor_with_a_positive_diagonal_trains_from_anything() {
         let grads = samples.powi_scalar(2).mean().backward();
         assert!(read(&values.grad(&grads).unwrap()).iter().all(|g| g.is_finite() && *g != 0.0));
     }
+}
+
+/// torchsparsegradutils' known issue: gradients through solves with an `L L^T` precision explode where entries of the diagonal are
+/// small or negative. Made positive, or in the LDLT form, they are finite and moderate, whatever a network predicts.
+#[test]
+fn gradients_of_precisions_from_any_numbers_do_not_explode() {
+    let (device, n) = (Device::flex().autodiff(), 400);
+    let largest = |form: Form, function: Option<Positive>| {
+        let (rows, columns): (Vec<_>, Vec<_>) = (0..n)
+            .flat_map(|i: usize| [i.checked_sub(20), i.checked_sub(1), (!form.is_ldlt()).then_some(i)].map(|j| (i, j)))
+            .filter_map(|(i, j)| Some((i, j?)))
+            .unzip();
+        let predicted: Vec<f32> = numbers(rows.len(), 50).iter().map(|&x| x as f32 / 3.0).collect();
+        let predicted = Tensor::<1>::from_floats(&predicted[..], &device).require_grad();
+        let l = SparseTensor::from_coo(&rows, &columns, predicted.clone(), [n, n], &device).unwrap();
+        let l = function.filter(|_| !form.is_ldlt()).map_or(l.clone(), |of| positive_diagonal(&l, of).unwrap());
+        let d = form.is_ldlt().then(|| Positive::Softplus.of(Tensor::<1>::zeros([n], &device)));
+        let made = SparseMultivariateNormal::new(form, Tensor::<1>::zeros([n], &device), l, d, Checks::Pattern);
+        let samples = made.unwrap().rsample([10], &mut NormalRng::seeded(1));
+        let grads = samples.powi_scalar(2).mean().backward();
+        let gradient = read(&predicted.grad(&grads).unwrap());
+        gradient.iter().fold(0.0, |largest, g| if g.abs() <= largest { largest } else { g.abs() })
+    };
+    let exploded = largest(Form::PrecisionLlt, None);
+    assert!(exploded.is_nan() || exploded > 1e6, "{exploded}");
+    for function in [Positive::Softplus, Positive::Exp] {
+        let moderate = largest(Form::PrecisionLlt, Some(function));
+        assert!(moderate > 0.0 && moderate < 1e3, "{function:?}: {moderate}");
+    }
+    let moderate = largest(Form::PrecisionLdlt, None);
+    assert!(moderate > 0.0 && moderate < 1e3, "{moderate}");
 }

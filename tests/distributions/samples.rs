@@ -1,9 +1,10 @@
 //! Samples of all forms have the mean and the covariance that they should have: Hotelling's and Nagao's tests at fixed seeds.
 
-use crate::mvn::{FORMS, factor, numbers};
-use burn::tensor::{DType, Device, Tensor, TensorData};
+use crate::mvn::{FORMS, batch};
+use crate::places::Place;
+use burn::tensor::{DType, Device, FloatDType, Tensor};
 use sparsegrad::SparseTensor;
-use sparsegrad_distributions::{Checks, NormalRng, SparseMultivariateNormal, cov_nagao_test, mean_hotelling_t2_test};
+use sparsegrad_distributions::{NormalRng, SparseMultivariateNormal, cov_nagao_test, mean_hotelling_t2_test};
 
 const SAMPLES: usize = 10_000;
 
@@ -16,46 +17,22 @@ fn moments(samples: Tensor<3>) -> (Tensor<2>, Tensor<3>) {
     (mean.reshape([items, n]), covariance)
 }
 
-fn dense(form: sparsegrad_distributions::Form, n: usize, l: &[f64], d: &[f64]) -> Vec<f64> {
-    let d = form.is_ldlt().then_some(d);
-    let dense = crate::dense::Dense::new(form, &vec![0.0; n], l, d);
-    (0..n * n).map(|at| dense.covariance[(at / n, at % n)]).collect()
-}
-
 #[test]
 fn samples_pass_the_tests_of_hotelling_and_nagao() {
-    let device = Device::flex();
-    let (n, items) = (4, 3);
-    for dtype in [DType::F32, DType::F64] {
-        let tensor =
-            |values: &[f64], shape| Tensor::<2>::from_data(TensorData::new(values.to_vec(), shape), (&device, dtype));
-        for form in FORMS {
-            for own in [false, true] {
-                let factors: Vec<_> =
-                    (0..items).map(|i| factor(n, form, 3 + if own { 3 * i as u64 } else { 0 })).collect();
-                let d: Vec<f64> = numbers(items * n, 5).iter().map(|x| 1.5 + x).collect();
-                let loc = tensor(&numbers(items * n, 6), [items, n]);
-                let sparse = |(rows, columns, values, _): &(Vec<usize>, Vec<usize>, Vec<f64>, Vec<f64>)| {
-                    let l = SparseTensor::from_coo(rows, columns, values, [n, n], &device).unwrap();
-                    l.cast(dtype.into())
-                };
-                let l: sparsegrad_distributions::Factor = if own {
-                    SparseTensor::stack(&factors.iter().map(sparse).collect::<Vec<_>>()).unwrap().into()
-                } else {
-                    sparse(&factors[0]).into()
-                };
-                let diagonal = form.is_ldlt().then(|| tensor(&d, [items, n]));
-                let made = SparseMultivariateNormal::new(form, loc.clone(), l, diagonal, Checks::Values).unwrap();
-                let (mean, covariance) = moments(made.sample([SAMPLES], &mut NormalRng::seeded(11)));
-                let truth: Vec<f64> =
-                    (0..items).flat_map(|i| dense(form, n, &factors[i].3, &d[i * n..(i + 1) * n])).collect();
-                let truth = Tensor::<3>::from_data(TensorData::new(truth, [items, n, n]), (&device, dtype));
-                let what = format!("{form:?} {dtype:?} own {own}");
-                let hotelling = mean_hotelling_t2_test(mean, loc, covariance.clone(), SAMPLES, 0.99).unwrap();
-                assert!(hotelling.all_accepted(), "{what}: {hotelling:?}");
-                let nagao = cov_nagao_test(covariance, truth, SAMPLES, 0.99).unwrap();
-                assert!(nagao.all_accepted(), "{what}: {nagao:?}");
-            }
+    let n = 4;
+    for place in Place::all() {
+        for (form, own) in FORMS.into_iter().flat_map(|form| [(form, false), (form, true)]) {
+            let (made, dense) = batch(&place, form, n, own, own, 3);
+            let drawn = made.sample([SAMPLES], &mut NormalRng::seeded(12));
+            let (mean, covariance) = moments(drawn.reshape([SAMPLES, 4, n]));
+            let truth: Vec<f64> =
+                dense.iter().flat_map(|d| (0..n * n).map(|at| d.covariance[(at / n, at % n)])).collect();
+            let (loc, truth) = (made.loc().clone().reshape([4, n]), place.tensor(&truth, [4, n, n]));
+            let what = format!("{form:?}, own {own}, on {} in {:?}", place.name, place.dtype);
+            let hotelling = mean_hotelling_t2_test(mean, loc, covariance.clone(), SAMPLES, 0.99).unwrap();
+            assert!(hotelling.all_accepted(), "{what}: {hotelling:?}");
+            let nagao = cov_nagao_test(covariance, truth, SAMPLES, 0.99).unwrap();
+            assert!(nagao.all_accepted(), "{what}: {nagao:?}");
         }
     }
 }
@@ -72,4 +49,24 @@ fn samples_have_the_shapes_asked_for_and_are_the_seeds() {
     assert_eq!(many.rsample([0], &mut NormalRng::seeded(1)).dims(), [0, 3, 2]);
     let draw = || many.sample([4], &mut NormalRng::seeded(2)).to_data();
     assert_eq!(draw(), draw());
+}
+
+/// In 16 bits, too, where samples are not made in blocks: near those of the noise in f32.
+#[test]
+fn samples_in_sixteen_bits() {
+    for dtype in [DType::F16, DType::BF16] {
+        let place = Place { dtype, ..Place::cpu() }.autodiff();
+        for form in FORMS {
+            let (made, _) = batch(&place, form, 4, false, false, 3);
+            let samples = made.rsample([50], &mut NormalRng::seeded(1));
+            assert_eq!((samples.dims(), samples.dtype()), ([50, 2, 2, 4], dtype));
+            let (single, _) = batch(&Place { dtype: DType::F32, ..place.clone() }, form, 4, false, false, 3);
+            let noise = NormalRng::seeded(1).tensor::<2>([4, 50 * 4], DType::F32, &place.device);
+            let expected = single.rsample_of([50], noise.transpose().reshape([50, 2, 2, 4])).unwrap();
+            let largest = expected.clone().abs().max().into_scalar::<f64>();
+            let distance = (samples.cast(FloatDType::F32) - expected).abs().max().into_scalar::<f64>();
+            // A few roundings to 8 bits or more.
+            assert!(distance < largest / 16.0, "{form:?} {dtype:?}: {distance} of {largest}");
+        }
+    }
 }

@@ -6,6 +6,9 @@ use burn::tensor::Tensor;
 use sparsegrad::Pattern;
 use sparsegrad::error::{OpError, TensorError, TriangularError};
 use sparsegrad::internals::{read, reshape};
+use sparsegrad::ops::trisolve::Check;
+use sparsegrad::sparse_triangular_solve;
+use sparsegrad_solvers::internals::plain;
 
 /// What is looked at when a distribution is made. Shapes and the factor's pattern always are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -165,7 +168,9 @@ pub(super) fn fits<const D: usize, const E: usize>(
         return Err(MvnError::FactorShape { factor: shape, loc: dims.to_vec(), expected });
     }
     compatible(loc, values)?;
-    triangular(pattern, form, n)?;
+    if !is_triangular(factor, form) {
+        triangular(pattern, form, n)?;
+    }
     if diagonal.is_some() != form.is_ldlt() {
         return Err(MvnError::Diagonal { form });
     }
@@ -188,7 +193,7 @@ pub(super) fn per_item<const E: usize>(numbers: Tensor<E>, loc: &[usize]) -> Res
     }
 }
 
-fn compatible<const D: usize, const E: usize>(loc: &Tensor<D>, other: &Tensor<E>) -> Result<(), OpError> {
+pub(super) fn compatible<const D: usize, const E: usize>(loc: &Tensor<D>, other: &Tensor<E>) -> Result<(), OpError> {
     const OP: &str = "SparseMultivariateNormal";
     if loc.dtype() != other.dtype() {
         return Err(OpError::DTypes { op: OP, left: loc.dtype(), right: other.dtype() });
@@ -200,19 +205,28 @@ fn compatible<const D: usize, const E: usize>(loc: &Tensor<D>, other: &Tensor<E>
     Ok(())
 }
 
+/// Whether the factor is as [`triangular`] wants it, by the plans of solves with it, which are kept with its pattern: made every
+/// step of a training loop, a distribution is not to look at each entry. On a GPU that isn't known.
+fn is_triangular(factor: &Factor, form: Form) -> bool {
+    let factor = factor.matrix().map_values(plain);
+    is_cpu(&factor.device()) && {
+        let nothing = Tensor::<2>::zeros([factor.shape()[0], 0], (&factor.device(), factor.dtype()));
+        sparse_triangular_solve(&factor, nothing, form.triangle(false).check(Check::Strict)).is_ok()
+    }
+}
+
 /// Of each block of n rows: lower triangular, with all of the diagonal or nothing of it.
 fn triangular(pattern: &Pattern, form: Form, n: usize) -> Result<(), MvnError> {
     let mut diagonal = vec![false; if form.is_ldlt() { 0 } else { pattern.shape()[0] }];
     let (rows, columns) = pattern.coordinates();
     for (row, column) in rows.into_iter().zip(columns) {
-        let (item, place) = (row / n, row % n);
         if column > row {
-            return Err(MvnError::Upper { row: place, column: column % n, item });
+            return Err(MvnError::Upper { row: row % n, column: column % n, item: row / n });
         }
         if column == row {
             match diagonal.get_mut(row) {
                 Some(seen) => *seen = true,
-                None => return Err(MvnError::StoredDiagonal { row: place, item }),
+                None => return Err(MvnError::StoredDiagonal { row: row % n, item: row / n }),
             }
         }
     }

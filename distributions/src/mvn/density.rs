@@ -1,15 +1,17 @@
 //! Densities, distances and entropy.
 
+use super::check::compatible;
 use super::layout::expand;
 use super::{Factor, MvnError, SparseMultivariateNormal, Vectors};
-use burn::tensor::Tensor;
+use burn::tensor::{DType, Tensor};
 use sparsegrad::internals::reshape;
 use std::f64::consts::TAU;
 
 impl<const D: usize> SparseMultivariateNormal<D> {
     /// The logarithm of the density at vectors of `[*samples, *batch, n]`: `[*samples, *batch]`, or one number for one vector.
     ///
-    /// `-(n log 2 pi + log det + |whitened|^2) / 2`. Differentiable in the vectors, too.
+    /// `-(n log 2 pi + log det + |whitened|^2) / 2`, see the [table](super) of forms. Differentiable in the vectors, too. Squares
+    /// are summed in f64 on the CPU.
     ///
     /// # Panics
     /// Where [`try_log_prob`](Self::try_log_prob) returns an error.
@@ -24,7 +26,7 @@ impl<const D: usize> SparseMultivariateNormal<D> {
     /// [`log_prob`](Self::log_prob), with vectors that do not fit as an error.
     ///
     /// # Errors
-    /// If the shape does not end with that of the location.
+    /// If the shape does not end with that of the location; if the dtype or the device is another.
     pub fn try_log_prob<const R: usize>(&self, vectors: Tensor<R>) -> Result<<Tensor<R> as Vectors>::Reduced, MvnError>
     where
         Tensor<R>: Vectors,
@@ -38,8 +40,10 @@ impl<const D: usize> SparseMultivariateNormal<D> {
     /// The Mahalanobis distance of vectors of `[*samples, *batch, n]` from the location: the square root of
     /// `d^T precision d`, d = x - loc. Of one vector, one number.
     ///
+    /// Reference: P. C. Mahalanobis, *On the generalized distance in statistics*, 1936.
+    ///
     /// # Panics
-    /// If the shape does not end with that of the location.
+    /// If the shape does not end with that of the location; if the dtype or the device is another.
     #[track_caller]
     pub fn mahalanobis<const R: usize>(&self, vectors: Tensor<R>) -> <Tensor<R> as Vectors>::Reduced
     where
@@ -99,8 +103,13 @@ impl<const D: usize> SparseMultivariateNormal<D> {
         vectors: Tensor<R>,
     ) -> Result<(Tensor<2>, Vec<usize>), MvnError> {
         let (samples, leading) = self.samples_of(op, vectors)?;
-        let white = self.whiten(self.columns(samples - self.locations()))?;
-        Ok((self.squares(white), leading))
+        let [count, _, _] = samples.dims();
+        let distances = match self.dtype() {
+            DType::F32 if self.is_in_blocks(count) => self.distances_in_blocks::<f32>(samples)?,
+            DType::F64 if self.is_in_blocks(count) => self.distances_in_blocks::<f64>(samples)?,
+            _ => self.squares(self.whiten(self.columns(samples - self.locations()))?),
+        };
+        Ok((distances, leading))
     }
 
     /// Vectors of `[*samples, *batch, n]` as S x items x n, and the leading dimensions.
@@ -113,6 +122,7 @@ impl<const D: usize> SparseMultivariateNormal<D> {
         if !dims.ends_with(&own) {
             return Err(MvnError::Vectors { op, found: dims.to_vec(), expected: own.to_vec() });
         }
+        compatible(&self.loc, &vectors)?;
         let samples = dims[..R - D].iter().product();
         let vectors = reshape(vectors, [samples, self.items(), self.event_size()]);
         Ok((vectors, dims[..R - 1].to_vec()))

@@ -51,10 +51,14 @@ pub trait SampleShape<const D: usize> {
     /// Columns as samples.
     #[doc(hidden)]
     fn samples(&self, of: &SparseMultivariateNormal<D>, columns: Tensor<3>) -> Self::Samples;
+
+    /// Rows as samples: vectors of `[*samples, *batch]`, one below the other.
+    #[doc(hidden)]
+    fn shaped(&self, of: &SparseMultivariateNormal<D>, rows: Tensor<2>) -> Self::Samples;
 }
 
 macro_rules! sample_shapes {
-    ($($samples:literal + $rank:literal = $sum:literal),*) => { $(
+    ($($samples:literal + $rank:literal = $sum:literal,)*) => { $(
         impl SampleShape<$rank> for [usize; $samples] {
             type Samples = Tensor<$sum>;
 
@@ -65,31 +69,24 @@ macro_rules! sample_shapes {
             fn samples(&self, of: &SparseMultivariateNormal<$rank>, columns: Tensor<3>) -> Tensor<$sum> {
                 of.vectors(columns, self)
             }
+
+            fn shaped(&self, of: &SparseMultivariateNormal<$rank>, rows: Tensor<2>) -> Tensor<$sum> {
+                let shape = [&self[..], &of.loc.dims()].concat();
+                reshape(rows, <[usize; $sum]>::try_from(shape).expect("samples and batch make up the rank"))
+            }
         }
     )* };
 }
-sample_shapes!(
-    0 + 1 = 1,
-    1 + 1 = 2,
-    2 + 1 = 3,
-    3 + 1 = 4,
-    4 + 1 = 5,
-    0 + 2 = 2,
-    1 + 2 = 3,
-    2 + 2 = 4,
-    3 + 2 = 5,
-    4 + 2 = 6,
-    0 + 3 = 3,
-    1 + 3 = 4,
-    2 + 3 = 5,
-    3 + 3 = 6,
-    4 + 3 = 7,
-    0 + 4 = 4,
-    1 + 4 = 5,
-    2 + 4 = 6,
-    3 + 4 = 7,
-    4 + 4 = 8
-);
+sample_shapes! {
+    0 + 1 = 1, 1 + 1 = 2, 2 + 1 = 3, 3 + 1 = 4, 4 + 1 = 5, 5 + 1 = 6, 6 + 1 = 7, 7 + 1 = 8,
+    0 + 2 = 2, 1 + 2 = 3, 2 + 2 = 4, 3 + 2 = 5, 4 + 2 = 6, 5 + 2 = 7, 6 + 2 = 8,
+    0 + 3 = 3, 1 + 3 = 4, 2 + 3 = 5, 3 + 3 = 6, 4 + 3 = 7, 5 + 3 = 8,
+    0 + 4 = 4, 1 + 4 = 5, 2 + 4 = 6, 3 + 4 = 7, 4 + 4 = 8,
+    0 + 5 = 5, 1 + 5 = 6, 2 + 5 = 7, 3 + 5 = 8,
+    0 + 6 = 6, 1 + 6 = 7, 2 + 6 = 8,
+    0 + 7 = 7, 1 + 7 = 8,
+    0 + 8 = 8,
+}
 
 /// Burn's `expand`, which refuses sizes of 0.
 pub(super) fn expand<const D: usize>(tensor: Tensor<D>, shape: [usize; D]) -> Tensor<D> {

@@ -16,9 +16,13 @@
 //!
 //! Reference: H. Rue and L. Held, *Gaussian Markov random fields*, 2005, chapter 2.
 
+pub(crate) mod blocks;
 mod check;
 mod density;
+mod distance;
 mod divergence;
+mod draw;
+mod kernels;
 mod layout;
 mod moments;
 mod sample;
@@ -30,6 +34,7 @@ pub use layout::{SampleShape, Vectors};
 pub use transform::{Positive, positive_diagonal};
 
 use burn::tensor::{DType, Device, Tensor};
+use sparsegrad::error::TriangularError;
 use sparsegrad::{SparseTensor, Triangular, sparse_triangular_solve};
 
 /// What the factor is a factor of, and how.
@@ -55,6 +60,33 @@ impl Form {
     pub fn is_ldlt(self) -> bool {
         matches!(self, Self::CovarianceLdlt | Self::PrecisionLdlt)
     }
+
+    /// The factor as solves read it, or its transpose.
+    fn triangle(self, transpose: bool) -> Triangular {
+        let triangle = if transpose { Triangular::lower().transpose() } else { Triangular::lower() };
+        if self.is_ldlt() { triangle.unit_diagonal() } else { triangle }
+    }
+
+    /// The product of the factor, with its ones on the diagonal, or of its transpose.
+    fn times(self, factor: &SparseTensor<2>, columns: Tensor<2>, transpose: bool) -> Tensor<2> {
+        let product = product(factor, columns.clone(), transpose);
+        if self.is_ldlt() { product + columns } else { product }
+    }
+
+    /// The solution with the factor, with its ones on the diagonal, or with its transpose.
+    fn solve(
+        self,
+        factor: &SparseTensor<2>,
+        columns: Tensor<2>,
+        transpose: bool,
+    ) -> Result<Tensor<2>, TriangularError> {
+        sparse_triangular_solve(factor, columns, self.triangle(transpose))
+    }
+}
+
+/// The product of a matrix as it is stored, or of its transpose.
+fn product(matrix: &SparseTensor<2>, columns: Tensor<2>, transpose: bool) -> Tensor<2> {
+    if transpose { matrix.t().matmul(columns) } else { matrix.matmul(columns) }
 }
 
 /// A factor for all items of a batch, or one for each.
@@ -260,29 +292,20 @@ impl<const D: usize> SparseMultivariateNormal<D> {
 
     /// The product of the factor, with its ones on the diagonal, or of its transpose.
     fn times(&self, columns: Tensor<3>, transpose: bool) -> Tensor<3> {
-        let product = self.stored_product(columns.clone(), transpose);
-        if self.form.is_ldlt() { product + columns } else { product }
+        let [_, s, i] = columns.dims();
+        layout::unflat(self.form.times(&self.factor.matrix(), layout::flat(columns), transpose), [s, i])
     }
 
     /// The product of the factor as it is stored, which may be a rectangular part of one, or of its transpose.
     fn stored_product(&self, columns: Tensor<3>, transpose: bool) -> Tensor<3> {
-        let matrix = self.factor.matrix();
-        let matrix = if transpose { matrix.t() } else { matrix };
         let [_, s, i] = columns.dims();
-        layout::unflat(matrix.matmul(layout::flat(columns)), [s, i])
+        layout::unflat(product(&self.factor.matrix(), layout::flat(columns), transpose), [s, i])
     }
 
     /// The solution with the factor or its transpose.
     fn solve(&self, columns: Tensor<3>, transpose: bool) -> Result<Tensor<3>, MvnError> {
-        let mut triangle = Triangular::lower();
-        if transpose {
-            triangle = triangle.transpose();
-        }
-        if self.form.is_ldlt() {
-            triangle = triangle.unit_diagonal();
-        }
         let [_, s, i] = columns.dims();
-        let solution = sparse_triangular_solve(&self.factor.matrix(), layout::flat(columns), triangle)?;
+        let solution = self.form.solve(&self.factor.matrix(), layout::flat(columns), transpose)?;
         Ok(layout::unflat(solution, [s, i]))
     }
 }

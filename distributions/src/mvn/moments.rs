@@ -7,12 +7,12 @@ use sparsegrad::internals::reshape;
 use sparsegrad::{SparseTensor, sparse_add, spgemm};
 
 impl<const D: usize> SparseMultivariateNormal<D> {
-    /// The mean: the location.
+    /// The mean, of the shape `[*batch, n]`: the location.
     pub fn mean(&self) -> Tensor<D> {
         self.loc.clone()
     }
 
-    /// The mode: the location.
+    /// The mode, of the shape `[*batch, n]`: the location.
     pub fn mode(&self) -> Tensor<D> {
         self.loc.clone()
     }

@@ -109,7 +109,11 @@ impl<const D: usize> SparseMultivariateNormal<D> {
     /// The distribution of the other entries, given those of the indices `observed` as `values`, `[*batch, observed]`, in the same order.
     ///
     /// The factor of what is left is a part of the factor, if the observed entries are the last ones in a precision form, or the
-    /// first ones in a covariance form; others are refused: reorder the variables before factorising.
+    /// first ones in a covariance form; others are refused: reorder the variables before factorising. With A what is left and B what
+    /// is observed, the mean is `loc_A - Q_AA^-1 Q_AB (b - loc_B)` for a precision Q, and `loc_A + S_AB S_BB^-1 (b - loc_B)` for a
+    /// covariance S: a product and a solve with blocks of the factor. Differentiable in the values, too.
+    ///
+    /// Reference: H. Rue and L. Held, *Gaussian Markov random fields*, 2005, section 2.2.
     ///
     /// # Errors
     /// Observed entries that are others, or repeated; values that do not fit.
