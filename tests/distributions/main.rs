@@ -1,6 +1,8 @@
 //! Sparse multivariate normals against dense ones, their samples against statistics, the noise against its distribution.
 #![allow(missing_docs)]
 
+#[path = "../common/allocated.rs"]
+mod allocated;
 mod dense;
 mod draws;
 mod memory;

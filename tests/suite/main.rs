@@ -2,6 +2,8 @@
 #![allow(missing_docs, clippy::needless_borrows_for_generic_args)]
 
 mod add;
+#[path = "../common/allocated.rs"]
+mod allocated;
 mod batch;
 #[path = "../common/mod.rs"]
 mod common;
