@@ -159,6 +159,7 @@ pub(crate) trait Isa {
 
 /// The array of a function of the places. As `std::array::from_fn`, which is compiled for each use through a dozen functions;
 /// kernels have thousands of uses.
+#[allow(clippy::needless_range_loop, reason = "the plainest loop is the least to compile")]
 #[inline(always)]
 pub(crate) fn array<T: Copy, const N: usize>(mut of: impl FnMut(usize) -> T) -> [T; N] {
     let mut made = [MaybeUninit::uninit(); N];
