@@ -1,7 +1,8 @@
 //! The solver table: property x solver x operator, as a person reads it, and the public bug reports on solvers.
 //!
 //! `cargo test --test solver_table -- --nocapture` prints it. Every cell passes, or does not apply; their number is asserted.
-//! `SOLVER_TABLE_BACKENDS` names the backends to try, of those that are built: `wgpu`, say, with `--features wgpu`.
+//! `SOLVER_TABLE_BACKENDS` names the backends to try, of those that are built: `wgpu`, say, with `--features wgpu`;
+//! `SOLVER_TABLE_OPERATORS` what operators are made of: `CSR`, say, a third of what a GPU is asked for.
 #![allow(missing_docs)]
 
 mod field;
@@ -21,10 +22,13 @@ fn backends() -> Vec<(&'static str, Device, Vec<DType>)> {
     backends.push(("wgpu", Device::wgpu(burn::tensor::DeviceKind::DefaultDevice), vec![DType::F32]));
     #[cfg(feature = "cuda")]
     backends.push(("cuda", Device::cuda(0), vec![DType::F32]));
-    if let Ok(names) = std::env::var("SOLVER_TABLE_BACKENDS") {
-        backends.retain(|(name, ..)| names.split(';').any(|asked| asked == *name));
-    }
+    backends.retain(|(name, ..)| asked("SOLVER_TABLE_BACKENDS", name));
     backends
+}
+
+/// Whether an environment variable names this, among others between semicolons, or is not set.
+fn asked(variable: &str, name: &str) -> bool {
+    std::env::var(variable).map_or(true, |names| names.split(';').any(|asked| asked == name))
 }
 
 /// Numbers in [-1, 1) without a pattern, the same on every machine: splitmix64.

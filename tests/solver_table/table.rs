@@ -125,8 +125,9 @@ impl Host {
 const MADE_OF: [&str; 8] = ["CSR", "CSC", "COO", "dense", "function", "sum", "transposed", "blocks"];
 
 /// Those to try: on a GPU one of each way that products are made, since every one of them waits for the device.
-fn made_of(backend: &str) -> &'static [&'static str] {
-    if backend == "flex" { &MADE_OF } else { &["CSR", "function", "blocks"] }
+fn made_of(backend: &str) -> Vec<&'static str> {
+    let all = if backend == "flex" { &MADE_OF[..] } else { &["CSR", "function", "blocks"] };
+    all.iter().copied().filter(|name| asked("SOLVER_TABLE_OPERATORS", name)).collect()
 }
 
 /// A matrix as an operator.

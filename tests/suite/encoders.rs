@@ -189,6 +189,35 @@ fn a_batch_is_its_items_and_so_is_its_gradient() {
     }
 }
 
+/// Values are only moved, so that all bits are the same: entries, values from entries, and the gradients of both, of a batch.
+#[test]
+#[cfg(feature = "wgpu")]
+fn gpus_move_the_same_bits() {
+    let gpu = Device::wgpu(sparsegrad::burn::tensor::DeviceKind::DefaultDevice);
+    for (radius, volume, channels, coo) in [
+        (2.0, [2, 5, 4], Channels::Inter, false),
+        (1.5, [1, 1, 7], Channels::Independent, true),
+        (3.0, [3, 2, 1], Channels::Intra, false),
+    ] {
+        let config = PairwiseEncoder::of(radius, &volume).channels(channels).diagonal();
+        let encoder = if coo { config.coo() } else { config }.build().unwrap();
+        let [c, h, w] = volume;
+        let shape = [2, encoder.steps().len(), c, h, w];
+        let moved = |device: &Device| {
+            let numbers: Vec<f32> = (0..shape.iter().product::<usize>()).map(|i| (i as f32).cos()).collect();
+            let values = Tensor::<5>::from_data(TensorData::new(numbers, shape), &device.clone().autodiff());
+            let values = values.require_grad();
+            let batch = encoder.encode_batch(values.clone());
+            let back: Tensor<4> = encoder.decode(&batch.item(1)).unwrap();
+            let entries = batch.values().clone();
+            let loss = (entries.clone() * entries.clone()).sum() + (back.clone() * back.clone()).sum();
+            let grad = values.grad(&loss.backward()).unwrap();
+            [read(&entries), read(&back), read(&grad)]
+        };
+        assert_eq!(moved(&gpu), moved(&Device::flex()), "{radius} {volume:?}");
+    }
+}
+
 #[test]
 fn what_does_not_fit_is_refused() {
     let build = |radius, volume: &[usize]| PairwiseEncoder::of(radius, volume).build().unwrap_err();
