@@ -106,9 +106,14 @@ impl NormalRng {
         let source = Philox { seed: self.seed, stream: self.stream };
         let first = self.counter;
         self.counter += counters::<E>(out.len());
-        out.par_chunks_mut(TILES * E::PER_TILE).enumerate().for_each(|(chunk, out)| {
+        let fill = |(chunk, out): (usize, &mut [MaybeUninit<E>])| {
             boxmuller::fill(&source, first + (chunk * TILES * TILE) as u64, out);
-        });
+        };
+        if is_serial() {
+            out.chunks_mut(TILES * E::PER_TILE).enumerate().for_each(fill);
+        } else {
+            out.par_chunks_mut(TILES * E::PER_TILE).enumerate().for_each(fill);
+        }
     }
 
     /// A seed for a generator that is not ours.
@@ -158,6 +163,11 @@ impl Blocks {
 /// Numbers that are made directly: f32 and f64.
 pub trait NormalElement: Normal + Element {}
 impl<E: Normal + Element> NormalElement for E {}
+
+/// Whether one thread does it all.
+pub(crate) fn is_serial() -> bool {
+    rayon::current_num_threads() == 1
+}
 
 /// Whether tensors of the device are in the memory of the host.
 pub(crate) fn is_cpu(device: &Device) -> bool {

@@ -6,7 +6,7 @@
 
 use super::kernels::{Number, Numbers};
 use super::{Factor, Form, SparseMultivariateNormal, kernels};
-use crate::normal::is_cpu;
+use crate::normal::{is_cpu, is_serial};
 use burn::tensor::{IndexingUpdateOp, Int, Tensor};
 use rayon::prelude::*;
 use sparsegrad::error::TriangularError;
@@ -21,6 +21,14 @@ pub fn ranges(rows: usize, columns: usize, wide: usize) -> impl Iterator<Item = 
     const SMALL: usize = 1 << 16;
     let width = wide.max(SMALL / rows.max(1));
     (0..columns).step_by(width).map(move |first| first..columns.min(first + width))
+}
+
+/// What is made of each, by threads if there are several: to hand work over to a pool of one takes longer than a block.
+pub(super) fn map<T: Sync, R: Send>(items: &[T], of: impl Fn(&T) -> R + Sync) -> Vec<R> {
+    match is_serial() {
+        true => items.iter().map(of).collect(),
+        false => items.par_iter().map(&of).collect(),
+    }
 }
 
 impl<const D: usize> SparseMultivariateNormal<D> {
@@ -85,7 +93,7 @@ impl Sums {
     pub fn of(blocks: &[Range<usize>], of_block: impl Fn(&Range<usize>) -> Self + Sync) -> Self {
         let mut sums: Option<Self> = None;
         for together in blocks.chunks(rayon::current_num_threads()) {
-            for part in together.par_iter().map(&of_block).collect::<Vec<_>>() {
+            for part in map(together, &of_block) {
                 sums = Some(match sums {
                     Some(sums) => sums.plus(part),
                     None => part,

@@ -12,11 +12,10 @@
 //!
 //! and for a precision the gradient of x is `L C`, or `U C`. The graph keeps the vectors, and of a covariance y, as a solve is dear.
 
-use super::blocks::{Parts, Sums, below, centred, in_turn, ranges, sum_in_turn, tracked, weighed};
+use super::blocks::{Parts, Sums, below, centred, in_turn, map, ranges, sum_in_turn, tracked, weighed};
 use super::kernels::{Number, Numbers};
 use super::{Factor, MvnError, SparseMultivariateNormal, kernels};
 use burn::tensor::{Tensor, TensorData};
-use rayon::prelude::*;
 use sparsegrad::internals::reshape;
 use sparsegrad_solvers::internals::{lifted, node, plain};
 use std::ops::Range;
@@ -40,13 +39,9 @@ impl<const D: usize> SparseMultivariateNormal<D> {
             blocks: ranges(m, s * i, WIDE).collect(),
             white: vec![],
         };
-        let (found, white): (Vec<_>, Vec<_>) = distances
-            .blocks
-            .par_iter()
-            .map(|block| distances.of_block::<E>(block, tracked != [false; 4]))
-            .collect::<Result<Vec<_>, _>>()?
-            .into_iter()
-            .unzip();
+        let of_blocks = map(&distances.blocks, |block| distances.of_block::<E>(block, tracked != [false; 4]));
+        let (found, white): (Vec<_>, Vec<_>) =
+            of_blocks.into_iter().collect::<Result<Vec<_>, _>>()?.into_iter().unzip();
         let distances = Distances { white, ..distances };
         let found = TensorData::new(found.concat(), [s * i, below_each_other]);
         let found = lifted(Tensor::from_data(found, (&device.clone().inner(), E::dtype())), &device);

@@ -13,7 +13,7 @@
 use super::blocks::{Parts, Sums, centred, ranges, tracked, weighed};
 use super::kernels::{Number, Numbers};
 use super::{MvnError, SparseMultivariateNormal, kernels};
-use crate::normal::{Blocks, NormalRng};
+use crate::normal::{Blocks, NormalRng, is_serial};
 use burn::tensor::{Tensor, TensorData};
 use rayon::prelude::*;
 use sparsegrad::Per;
@@ -62,11 +62,16 @@ impl Draw {
         let blocks: Vec<_> = self.noise.ranges().collect();
         let (rows, width) = (blocks[blocks.len() - 1].end, blocks[0].len());
         let mut out = alloc::output::<E>(rows * m);
-        out.par_chunks_mut(width * m).zip(blocks).try_for_each(|(out, block)| {
+        let draw = |(out, block): (&mut [_], Range<usize>)| {
             let loc = |column: usize| &loc[(block.start + column) % items * m..][..m];
             kernels::write_rows(self.coloured::<E>(&block)?, loc, out);
             Ok::<_, MvnError>(())
-        })?;
+        };
+        if is_serial() {
+            out.chunks_mut(width * m).zip(blocks).try_for_each(draw)?;
+        } else {
+            out.par_chunks_mut(width * m).zip(blocks).try_for_each(draw)?;
+        }
         // SAFETY: the blocks are all of it, and each was written in full.
         let samples = TensorData::new(unsafe { alloc::finished(out) }, [rows, m]);
         Ok(Tensor::from_data(samples, (&self.parts.loc.device(), E::dtype())))
