@@ -287,7 +287,8 @@ fn gradients_are_those_of_finite_differences() {
         let inputs = [numbers(2 * n, 7), values, d, numbers(3 * 2 * n, 9)];
         let other = batch_of_two(form, n);
         let noise = numbers(3 * 2 * n, 10);
-        for what in ["log_prob", "mahalanobis", "entropy", "kl", "affine", "condition", "rsample"] {
+        for what in ["log_prob", "mahalanobis", "entropy", "kl", "affine", "condition", "condition anywhere", "rsample"]
+        {
             gradcheck(&device, &inputs, 1e-6, |v| {
                 let pattern = SparseTensor::from_coo(&rows, &columns, vec![0.0; rows.len()], [n, n], &device).unwrap();
                 let loc = v[0].clone().reshape([2, n]);
@@ -307,8 +308,12 @@ fn gradients_are_those_of_finite_differences() {
                             (vectors.clone().slice_dim(0, 0..1).reshape([2, n]), v[0].clone().slice(0..n));
                         made.affine(shift, scale.add_scalar(2.0)).unwrap().log_prob(vectors).reshape([6])
                     }
-                    "condition" => {
-                        let at = if form.is_precision() { [n - 1, n - 2] } else { [1, 0] };
+                    "condition" | "condition anywhere" => {
+                        let at = match (form.is_precision(), what) {
+                            (false, _) => [1, 0],
+                            (true, "condition") => [n - 1, n - 2],
+                            (true, _) => [3, 1],
+                        };
                         let vectors = v[3].clone().reshape([3, 2, n]);
                         let values = vectors.clone().slice_dim(2, 0..2).slice_dim(0, 0..1).reshape([2, 2]);
                         made.condition(&at, values).unwrap().log_prob(vectors.slice_dim(2, 2..)).reshape([6])
@@ -372,9 +377,12 @@ fn conditioning_is_that_of_dense_ones() {
     for place in Place::all() {
         for (form, own) in FORMS.into_iter().flat_map(|form| [(form, false), (form, true)]) {
             let (made, dense) = batch(&place, form, n, own, own, 3);
-            for observed in [vec![], vec![0], vec![2, 0, 1]] {
-                let observed: Vec<usize> =
-                    observed.into_iter().map(|i| if form.is_precision() { n - 1 - i } else { i }).collect();
+            // Of the precision forms any entries, of the others the first ones.
+            let anywhere: &[&[usize]] =
+                if form.is_precision() { &[&[3], &[0, 4, 1], &[5, 6, 0, 2, 4, 3, 1]] } else { &[] };
+            let mirrored = |i: &usize| if form.is_precision() { n - 1 - i } else { *i };
+            let at_the_end = [&[][..], &[0], &[2, 0, 1]].map(|at| at.iter().map(mirrored).collect::<Vec<_>>());
+            for observed in at_the_end.into_iter().chain(anywhere.iter().map(|at| at.to_vec())) {
                 let k = observed.len();
                 let values = numbers(4 * k, 30);
                 let given = made.condition(&observed, place.tensor(&values, [2, 2, k])).unwrap();
@@ -389,7 +397,10 @@ fn conditioning_is_that_of_dense_ones() {
                 place.close(&format!("{form:?} {own} {observed:?}"), &read(&found), &expected);
             }
             let value = place.tensor(&[0.0; 4], [2, 2, 1]);
-            assert!(matches!(made.condition(&[3], value.clone()), Err(MvnError::Observed { index: 3, .. })));
+            let elsewhere = made.condition(&[3], value.clone());
+            assert!(form.is_precision() || matches!(elsewhere, Err(MvnError::Observed { index: 3, .. })));
+            let beyond = made.condition(&[n], value);
+            assert!(matches!(beyond, Err(MvnError::OutOfRange { index, event }) if index == n && event == n));
             let at = if form.is_precision() { n - 1 } else { 0 };
             let twice = place.tensor(&[0.0; 8], [2, 2, 2]);
             assert!(matches!(made.condition(&[at, at], twice), Err(MvnError::Repeated { .. })));

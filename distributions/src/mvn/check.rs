@@ -122,17 +122,29 @@ pub enum MvnError {
     },
     /// Observed entries of which the form can't be conditioned.
     #[error(
-        "{form:?} can be conditioned on its {which} entries, in any order: {index} is not among the {which} {count} (reorder the variables)"
+        "{form:?} can be conditioned on its first entries, in any order: {index} is not among the first {count} (reorder the variables)"
     )]
     Observed {
         /// The form.
         form: Form,
-        /// First or last.
-        which: &'static str,
         /// The entry.
         index: usize,
         /// How many are observed.
         count: usize,
+    },
+    /// An observed entry that there is not.
+    #[error("entry {index} of vectors of {event} numbers is observed")]
+    OutOfRange {
+        /// The entry.
+        index: usize,
+        /// How long vectors are.
+        event: usize,
+    },
+    /// The precision of what is left, which is not positive definite in its arithmetic.
+    #[error("the precision of the entries that are left has a pivot that is not positive, in row {row}")]
+    Indefinite {
+        /// The row, counted through all items.
+        row: usize,
     },
     /// An observed entry given twice.
     #[error("entry {index} is observed twice")]

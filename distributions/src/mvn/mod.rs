@@ -18,6 +18,7 @@
 
 pub(crate) mod blocks;
 mod check;
+mod cholesky;
 mod density;
 mod distance;
 mod divergence;

@@ -1,11 +1,12 @@
 //! Other distributions from one: larger batches, affine maps, conditioning; and factors with a positive diagonal.
 
 use super::check::per_item;
-use super::layout::expand;
+use super::cholesky::cholesky;
+use super::layout::{expand, flat, unflat};
 use super::{Factor, Form, MvnError, SparseMultivariateNormal};
-use burn::tensor::{Tensor, activation::softplus};
-use sparsegrad::SparseTensor;
+use burn::tensor::{Device, Int, Tensor, activation::softplus};
 use sparsegrad::internals::reshape;
+use sparsegrad::{SparseTensor, spgemm};
 
 /// A positive function of any number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -109,14 +110,17 @@ impl<const D: usize> SparseMultivariateNormal<D> {
     /// The distribution of the other entries, given those of the indices `observed` as `values`, `[*batch, observed]`, in the same order.
     ///
     /// The factor of what is left is a part of the factor, if the observed entries are the last ones in a precision form, or the
-    /// first ones in a covariance form; others are refused: reorder the variables before factorising. With A what is left and B what
-    /// is observed, the mean is `loc_A - Q_AA^-1 Q_AB (b - loc_B)` for a precision Q, and `loc_A + S_AB S_BB^-1 (b - loc_B)` for a
-    /// covariance S: a product and a solve with blocks of the factor. Differentiable in the values, too.
+    /// first ones in a covariance form. For any others of a precision form, the precision of what is left is factorised anew, on the
+    /// host: the distribution is in the LLT form then, and its factor may have more entries. Of a covariance form they are refused:
+    /// reorder the variables before factorising. With A what is left and B what is observed, the mean is
+    /// `loc_A - Q_AA^-1 Q_AB (b - loc_B)` for a precision Q, and `loc_A + S_AB S_BB^-1 (b - loc_B)` for a covariance S. Differentiable
+    /// in the values, too.
     ///
     /// Reference: H. Rue and L. Held, *Gaussian Markov random fields*, 2005, section 2.2.
     ///
     /// # Errors
-    /// Observed entries that are others, or repeated; values that do not fit.
+    /// Observed entries that are repeated, not there, or not the first ones of a covariance form; values that do not fit. If a
+    /// precision is factorised anew: what [`precision`](Self::precision) refuses, and a pivot that is not positive.
     pub fn condition(&self, observed: &[usize], values: Tensor<D>) -> Result<Self, MvnError> {
         let (n, k, precision) = (self.event_size(), observed.len(), self.form.is_precision());
         let mut expected = self.loc.dims();
@@ -125,22 +129,25 @@ impl<const D: usize> SparseMultivariateNormal<D> {
             let found = values.dims().to_vec();
             return Err(MvnError::Vectors { op: "condition", found, expected: expected.to_vec() });
         }
-        let (known, left) = if precision { (n.saturating_sub(k)..n, 0..n.saturating_sub(k)) } else { (0..k, k..n) };
-        let mut order = vec![usize::MAX; k];
-        for (at, &index) in observed.iter().enumerate() {
-            if !known.contains(&index) {
-                let which = if precision { "last" } else { "first" };
-                return Err(MvnError::Observed { form: self.form, which, index, count: k });
+        let mut at = vec![usize::MAX; n];
+        for (place, &index) in observed.iter().enumerate() {
+            match at.get_mut(index) {
+                None => return Err(MvnError::OutOfRange { index, event: n }),
+                Some(at) if *at != usize::MAX => return Err(MvnError::Repeated { index }),
+                Some(at) => *at = place,
             }
-            let place = &mut order[index - known.start];
-            if *place != usize::MAX {
-                return Err(MvnError::Repeated { index });
-            }
-            *place = at;
         }
+        let (known, left) = if precision { (n - k..n, 0..n - k) } else { (0..k, k..n) };
+        if let Some(&index) = observed.iter().find(|index| !known.contains(index)) {
+            if precision {
+                let left: Vec<usize> = (0..n).filter(|&index| at[index] == usize::MAX).collect();
+                return self.refactorised(observed, &left, values);
+            }
+            return Err(MvnError::Observed { form: self.form, index, count: k });
+        }
+        let order = &at[known.clone()];
         let device = self.device();
-        let order: Vec<i64> = order.into_iter().map(|at| at as i64).collect();
-        let values = values.select(D - 1, Tensor::from_data(order.as_slice(), &device));
+        let values = values.select(D - 1, indices(order, &device));
 
         let part = |range: &std::ops::Range<usize>| self.loc.clone().slice_dim(D - 1, range.clone());
         let block = |rows: &std::ops::Range<usize>, columns: &std::ops::Range<usize>| {
@@ -173,4 +180,35 @@ impl<const D: usize> SparseMultivariateNormal<D> {
         let loc = left_part.loc.clone() + reshape(shift, dims);
         Ok(Self { loc, ..left_part })
     }
+
+    /// The distribution of the entries that are `left`, by a new factor of their precision, `R_A R_A^T` with the rows A of R,
+    /// `R R^T` the precision.
+    fn refactorised(&self, observed: &[usize], left: &[usize], values: Tensor<D>) -> Result<Self, MvnError> {
+        let (n, items) = (self.event_size(), self.items());
+        let blocks = if matches!(self.factor, Factor::Each(_)) { items } else { 1 };
+        let root = self.root("the precision of what is left")?;
+        let rows = |of: &[usize]| -> Vec<usize> {
+            (0..blocks).flat_map(|block| of.iter().map(move |index| block * n + index)).collect()
+        };
+        let (known, rest) = (root.select_rows(rows(observed))?, root.select_rows(rows(left))?);
+        let factor = cholesky(&spgemm(&rest, &rest.t()))?;
+        let factor = match &self.factor {
+            Factor::Shared(_) => Factor::Shared(factor),
+            Factor::Each(_) => Factor::Each(SparseTensor::from_block_diagonal(factor, items)?),
+        };
+        let part = |of: &[usize]| self.loc.clone().select(D - 1, indices(of, &self.device()));
+        let residual = self.columns(reshape(values - part(observed), [1, items, observed.len()]));
+        let [_, s, i] = residual.dims();
+        let pulled = rest.matmul(known.t().matmul(flat(residual)));
+        let made = Self { form: Form::PrecisionLlt, loc: part(left), factor, diagonal: None };
+        let shift = made.solve(made.solve(unflat(-pulled, [s, i]), false)?, true)?;
+        let loc = made.loc.clone() + reshape(made.rows(shift), made.loc.dims());
+        Ok(Self { loc, ..made })
+    }
+}
+
+/// Indices on a device.
+fn indices(of: &[usize], device: &Device) -> Tensor<1, Int> {
+    let of: Vec<i64> = of.iter().map(|&index| index as i64).collect();
+    Tensor::from_data(of.as_slice(), device)
 }
