@@ -383,6 +383,9 @@ fn conditioning_is_that_of_dense_ones() {
             let mirrored = |i: &usize| if form.is_precision() { n - 1 - i } else { *i };
             let at_the_end = [&[][..], &[0], &[2, 0, 1]].map(|at| at.iter().map(mirrored).collect::<Vec<_>>());
             for observed in at_the_end.into_iter().chain(anywhere.iter().map(|at| at.to_vec())) {
+                if observed.len() == n && place.name != "flex" {
+                    continue; // Burn 0.22.1 has no arithmetic of empty tensors on GPUs in debug builds.
+                }
                 let k = observed.len();
                 let values = numbers(4 * k, 30);
                 let given = made.condition(&observed, place.tensor(&values, [2, 2, k])).unwrap();

@@ -163,6 +163,9 @@ impl<const D: usize> SparseMultivariateNormal<D> {
             Ok(Self { form: self.form, loc, factor, diagonal })
         };
         let (known_part, left_part) = (of(&known)?, of(&left)?);
+        if known.is_empty() || left.is_empty() {
+            return Ok(left_part);
+        }
         let residual = reshape(values - part(&known), [1, self.items(), k]);
         let shift = if precision {
             // -U_AA^-T L_BA^T (b - loc_B): the diagonal cancels.
