@@ -13,6 +13,7 @@
 pub mod mvn;
 mod normal;
 mod statistics;
+mod threads;
 
 pub use mvn::{Checks, Factor, Form, MvnError, Positive, SparseMultivariateNormal, Trace, positive_diagonal};
 pub use normal::{NormalElement, NormalRng};

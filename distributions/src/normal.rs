@@ -11,11 +11,12 @@ mod boxmuller;
 mod philox;
 
 use crate::mvn::blocks;
+use crate::threads;
 use boxmuller::{Normal, TILE};
 use burn::tensor::{DType, Device, Distribution, Element, FloatDType, Shape, Tensor, TensorData};
 use philox::Philox;
-use rayon::prelude::*;
 use sparsegrad::internals::alloc;
+use std::convert::Infallible;
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
@@ -94,8 +95,10 @@ impl NormalRng {
 
     /// The numbers of a matrix, to be made block by block on the CPU, in f32 or f64. Blocks of long columns are so `wide`.
     pub(crate) fn blocks<E: NormalElement>(&mut self, [rows, columns]: [usize; 2], wide: usize, cpu: Device) -> Blocks {
-        let blocks = Blocks { rng: self.clone(), rows, columns, wide, dtype: E::dtype(), cpu };
-        self.counter += blocks.ranges().map(|range| counters::<E>(rows * range.len())).sum::<u64>();
+        let of_block = |range: Range<usize>| counters::<E>(rows * range.len());
+        let counters = blocks::ranges(rows, columns, wide).next().map_or(0, of_block);
+        let blocks = Blocks { rng: self.clone(), rows, columns, wide, counters, dtype: E::dtype(), cpu };
+        self.counter += blocks.ranges().map(of_block).sum::<u64>();
         blocks
     }
 
@@ -106,14 +109,10 @@ impl NormalRng {
         let source = Philox { seed: self.seed, stream: self.stream };
         let first = self.counter;
         self.counter += counters::<E>(out.len());
-        let fill = |(chunk, out): (usize, &mut [MaybeUninit<E>])| {
+        let Ok(()) = threads::write(out, TILES * E::PER_TILE, |chunk, out| {
             boxmuller::fill(&source, first + (chunk * TILES * TILE) as u64, out);
-        };
-        if is_serial() {
-            out.chunks_mut(TILES * E::PER_TILE).enumerate().for_each(fill);
-        } else {
-            out.par_chunks_mut(TILES * E::PER_TILE).enumerate().for_each(fill);
-        }
+            Ok::<_, Infallible>(())
+        });
     }
 
     /// A seed for a generator that is not ours.
@@ -139,6 +138,8 @@ pub(crate) struct Blocks {
     rows: usize,
     columns: usize,
     wide: usize,
+    /// That each block but the last takes.
+    counters: u64,
     dtype: DType,
     cpu: Device,
 }
@@ -152,10 +153,8 @@ impl Blocks {
     /// The numbers of the block that begins at a column.
     pub fn block(&self, columns: &Range<usize>) -> Tensor<2> {
         let mut rng = self.rng.clone();
-        for earlier in self.ranges().take_while(|earlier| earlier.start < columns.start) {
-            let numbers = self.rows * earlier.len();
-            rng.counter += if self.dtype == DType::F64 { counters::<f64>(numbers) } else { counters::<f32>(numbers) };
-        }
+        let earlier = self.ranges().next().map_or(0, |first| columns.start / first.len());
+        rng.counter += earlier as u64 * self.counters;
         rng.tensor([self.rows, columns.len()], self.dtype, &self.cpu)
     }
 }
@@ -163,11 +162,6 @@ impl Blocks {
 /// Numbers that are made directly: f32 and f64.
 pub trait NormalElement: Normal + Element {}
 impl<E: Normal + Element> NormalElement for E {}
-
-/// Whether one thread does it all.
-pub(crate) fn is_serial() -> bool {
-    rayon::current_num_threads() == 1
-}
 
 /// Whether tensors of the device are in the memory of the host.
 pub(crate) fn is_cpu(device: &Device) -> bool {

@@ -85,19 +85,29 @@ pub(crate) fn device_can<const D: usize>(
     Ok(())
 }
 
-/// [`device_can`] at these segments, whose pattern is made for devices only.
+/// [`device_can`] at a pattern that is made for devices only.
+pub(crate) fn device_can_at<const D: usize>(
+    op: &'static str,
+    tensor: &Tensor<D>,
+    pattern: impl FnOnce() -> Pattern,
+    dense: &[(&'static str, [usize; 2])],
+) -> Result<(), OpError> {
+    #[cfg(feature = "cube")]
+    if super::gpu::is_cube(&tensor.device()) {
+        return device_can(op, tensor, &pattern(), dense);
+    }
+    let _ = (op, tensor, pattern, dense);
+    Ok(())
+}
+
+/// [`device_can`] at these segments.
 pub(crate) fn device_can_segments<const D: usize>(
     op: &'static str,
     tensor: &Tensor<D>,
     segments: &Segments,
     dense: &[(&'static str, [usize; 2])],
 ) -> Result<(), OpError> {
-    #[cfg(feature = "cube")]
-    if super::gpu::is_cube(&tensor.device()) {
-        return device_can(op, tensor, segments.pattern(), dense);
-    }
-    let _ = (op, tensor, segments, dense);
-    Ok(())
+    device_can_at(op, tensor, || segments.pattern().clone(), dense)
 }
 
 /// Whether the device has exponentials and logarithms of the dtype: shaders of wgpu have none in f64, and what comes out of

@@ -362,16 +362,17 @@ const SMALL: usize = 1 << 16;
 
 /// Calls `body` for each chunk of the rows, in parallel if `work` multiplications are worth it.
 pub(crate) fn for_each_chunk<I: Index>(rows: &Rows<I>, work: usize, body: impl Fn(Range<usize>) + Sync) {
-    let parallel = work >= SMALL && !is_serial(rows);
-    for_each(rows.chunks.len().saturating_sub(1), parallel, &|chunk| body(rows.chunks[chunk]..rows.chunks[chunk + 1]));
+    let chunks = rows.chunks.len().saturating_sub(1);
+    for_each(chunks, work, &|chunk| body(rows.chunks[chunk]..rows.chunks[chunk + 1]));
 }
 
-/// Calls `body` with all numbers below `count`. Behind a pointer, so that what threads need is not compiled for each body.
-pub(crate) fn for_each(count: usize, parallel: bool, body: &(dyn Fn(usize) + Sync)) {
-    if parallel {
-        (0..count).into_par_iter().for_each(body);
-    } else {
+/// Calls `body` with all numbers below `count`, in parallel if `work` multiplications are worth it. Behind a pointer, so that what
+/// threads need is not compiled for each body.
+pub(crate) fn for_each(count: usize, work: usize, body: &(dyn Fn(usize) + Sync)) {
+    if work < SMALL || count <= 1 || rayon::current_num_threads() == 1 {
         (0..count).for_each(body);
+    } else {
+        (0..count).into_par_iter().for_each(body);
     }
 }
 

@@ -14,6 +14,7 @@ mod cpu;
 
 use crate::backend::SparseOps;
 use crate::backend::autodiff::linear;
+use crate::backend::check::{device_can_at, expect};
 #[cfg(feature = "flex")]
 use crate::backend::flex::{self, with_float};
 use crate::error::PatternError;
@@ -58,13 +59,11 @@ impl Relations {
         in_order.sort_by_key(|&at| (std::cmp::Reverse(shift(&steps[at])), at));
 
         let (mut offsets, mut columns) = (vec![0usize], Vec::new());
-        let mut place = vec![0; volume.len()];
-        for voxel in 0..voxels {
-            let of_row = in_order.iter().map(|&at| &steps[at]).filter(|step| stays(&place, step, &volume));
+        for_each_voxel(&volume, voxels, |voxel, place| {
+            let of_row = in_order.iter().map(|&at| &steps[at]).filter(|step| stays(place, step, &volume));
             columns.extend(of_row.map(|step| (voxel as isize - shift(step)) as i64));
             offsets.push(columns.len());
-            advance(&mut place, &volume);
-        }
+        });
         let pattern = if coo {
             let row = |voxel: usize| std::iter::repeat_n(voxel, offsets[voxel + 1] - offsets[voxel]);
             Pattern::coo((0..voxels).flat_map(row).collect::<Vec<_>>(), columns, [voxels; 2])?
@@ -101,21 +100,21 @@ impl Relations {
         items * if back { self.values() } else { self.pattern().nnz() }
     }
 
-    fn select(&self) -> &Pattern {
-        self.0.select.get_or_init(|| {
+    /// The places of the values of entries, for so many items.
+    fn selects(&self, items: usize) -> Pattern {
+        let select = self.0.select.get_or_init(|| {
             let Inner { volume, steps, in_order, pattern, .. } = &*self.0;
             let voxels = self.voxels();
             let mut taken = Vec::with_capacity(pattern.nnz());
-            let mut place = vec![0; volume.len()];
-            for voxel in 0..voxels {
-                let of_row = in_order.iter().filter(|&&at| stays(&place, &steps[at], volume));
+            for_each_voxel(volume, voxels, |voxel, place| {
+                let of_row = in_order.iter().filter(|&&at| stays(place, &steps[at], volume));
                 taken.extend(of_row.map(|at| (at * voxels + voxel) as i64));
-                advance(&mut place, volume);
-            }
+            });
             let offsets: Vec<usize> = (0..=taken.len()).collect();
             let shape = [taken.len(), self.values()];
             Pattern::csr(offsets, taken, shape).expect("a place for each entry")
-        })
+        });
+        select.repeat(items).expect("the batch was found to fit")
     }
 }
 
@@ -125,14 +124,18 @@ fn stays(place: &[usize], step: &[isize], volume: &[usize]) -> bool {
     place.iter().zip(step).zip(volume).all(within)
 }
 
-/// The next place in a volume, in row-major order.
-fn advance(place: &mut [usize], volume: &[usize]) {
-    for (x, &size) in place.iter_mut().zip(volume).rev() {
-        *x += 1;
-        if *x < size {
-            return;
+/// Visits the voxels of a volume and their places, in row-major order.
+fn for_each_voxel(volume: &[usize], voxels: usize, mut visit: impl FnMut(usize, &[usize])) {
+    let mut place = vec![0; volume.len()];
+    for voxel in 0..voxels {
+        visit(voxel, &place);
+        for (x, &size) in place.iter_mut().zip(volume).rev() {
+            *x += 1;
+            if *x < size {
+                break;
+            }
+            *x = 0;
         }
-        *x = 0;
     }
 }
 
@@ -142,13 +145,18 @@ pub trait EncodeOps: Backend + GatherOps {
     /// The entries of the matrices of so many items from their values; `back`, the values from the entries.
     #[fusion(dtype = values, shape = Shape::from([relations.elements(*items, *back)]))]
     fn encode(relations: Relations, items: usize, back: bool, values: FloatTensor<Self>) -> FloatTensor<Self> {
-        let select = relations.select().repeat(items).expect("the batch was found to fit");
+        let select = relations.selects(items);
         Self::gather(if back { select.t() } else { select }, values)
     }
 }
 
 /// See [`EncodeOps::encode`].
+///
+/// # Panics
+/// If the device lacks the dtype or is too small.
+#[track_caller]
 pub(super) fn encode(relations: &Relations, items: usize, back: bool, values: Tensor<1>) -> Tensor<1> {
+    expect(device_can_at("PairwiseEncoder", &values, || relations.selects(items), &[]));
     let values = values.into_dispatch();
     Tensor::from_dispatch(<Dispatch as EncodeOps>::encode(relations.clone(), items, back, values))
 }

@@ -5,10 +5,13 @@
 //! `SOLVER_TABLE_OPERATORS` what operators are made of: `CSR`, say, a third of what a GPU is asked for.
 #![allow(missing_docs)]
 
+#[path = "../common/asked.rs"]
+mod asked;
 mod field;
 mod operators;
 mod table;
 
+use asked::asked;
 use burn::tensor::TensorData;
 use sparsegrad::prelude::*;
 use sparsegrad_solvers::operator::Operator;
@@ -24,11 +27,6 @@ fn backends() -> Vec<(&'static str, Device, Vec<DType>)> {
     backends.push(("cuda", Device::cuda(0), vec![DType::F32]));
     backends.retain(|(name, ..)| asked("SOLVER_TABLE_BACKENDS", name));
     backends
-}
-
-/// Whether an environment variable names this, among others between semicolons, or is not set.
-fn asked(variable: &str, name: &str) -> bool {
-    std::env::var(variable).map_or(true, |names| names.split(';').any(|asked| asked == name))
 }
 
 /// Numbers in [-1, 1) without a pattern, the same on every machine: splitmix64.

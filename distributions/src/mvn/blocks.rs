@@ -6,9 +6,9 @@
 
 use super::kernels::{Number, Numbers};
 use super::{Factor, Form, SparseMultivariateNormal, kernels};
-use crate::normal::{is_cpu, is_serial};
+use crate::normal::is_cpu;
+use crate::threads::map;
 use burn::tensor::{IndexingUpdateOp, Int, Tensor};
-use rayon::prelude::*;
 use sparsegrad::error::TriangularError;
 use sparsegrad::internals::reshape;
 use sparsegrad::{SparseTensor, sddmm};
@@ -21,14 +21,6 @@ pub fn ranges(rows: usize, columns: usize, wide: usize) -> impl Iterator<Item = 
     const SMALL: usize = 1 << 16;
     let width = wide.max(SMALL / rows.max(1));
     (0..columns).step_by(width).map(move |first| first..columns.min(first + width))
-}
-
-/// What is made of each, by threads if there are several: to hand work over to a pool of one takes longer than a block.
-pub(super) fn map<T: Sync, R: Send>(items: &[T], of: impl Fn(&T) -> R + Sync) -> Vec<R> {
-    match is_serial() {
-        true => items.iter().map(of).collect(),
-        false => items.par_iter().map(&of).collect(),
-    }
 }
 
 impl<const D: usize> SparseMultivariateNormal<D> {

@@ -12,9 +12,10 @@
 //!
 //! and for a precision the gradient of x is `L C`, or `U C`. The graph keeps the vectors, and of a covariance y, as a solve is dear.
 
-use super::blocks::{Parts, Sums, below, centred, in_turn, map, ranges, sum_in_turn, tracked, weighed};
+use super::blocks::{Parts, Sums, below, centred, in_turn, ranges, sum_in_turn, tracked, weighed};
 use super::kernels::{Number, Numbers};
 use super::{Factor, MvnError, SparseMultivariateNormal, kernels};
+use crate::threads::map;
 use burn::tensor::{Tensor, TensorData};
 use sparsegrad::internals::reshape;
 use sparsegrad_solvers::internals::{lifted, node, plain};

@@ -13,9 +13,9 @@
 use super::blocks::{Parts, Sums, centred, ranges, tracked, weighed};
 use super::kernels::{Number, Numbers};
 use super::{MvnError, SparseMultivariateNormal, kernels};
-use crate::normal::{Blocks, NormalRng, is_serial};
+use crate::normal::{Blocks, NormalRng};
+use crate::threads;
 use burn::tensor::{Tensor, TensorData};
-use rayon::prelude::*;
 use sparsegrad::Per;
 use sparsegrad::internals::{alloc, reshape};
 use sparsegrad_solvers::internals::{lifted, node};
@@ -62,16 +62,12 @@ impl Draw {
         let blocks: Vec<_> = self.noise.ranges().collect();
         let (rows, width) = (blocks[blocks.len() - 1].end, blocks[0].len());
         let mut out = alloc::output::<E>(rows * m);
-        let draw = |(out, block): (&mut [_], Range<usize>)| {
+        threads::write(&mut out, width * m, |at, out| {
+            let block = &blocks[at];
             let loc = |column: usize| &loc[(block.start + column) % items * m..][..m];
-            kernels::write_rows(self.coloured::<E>(&block)?, loc, out);
+            kernels::write_rows(self.coloured::<E>(block)?, loc, out);
             Ok::<_, MvnError>(())
-        };
-        if is_serial() {
-            out.chunks_mut(width * m).zip(blocks).try_for_each(draw)?;
-        } else {
-            out.par_chunks_mut(width * m).zip(blocks).try_for_each(draw)?;
-        }
+        })?;
         // SAFETY: the blocks are all of it, and each was written in full.
         let samples = TensorData::new(unsafe { alloc::finished(out) }, [rows, m]);
         Ok(Tensor::from_data(samples, (&self.parts.loc.device(), E::dtype())))

@@ -11,8 +11,6 @@ use std::ops::Range;
 
 /// Lines that a thread does at a time.
 const LINES: usize = 64;
-/// Fewer elements than this are moved before another thread has woken up.
-const SMALL: usize = 1 << 16;
 
 /// Values to entries, or `back`, all of them.
 ///
@@ -31,8 +29,8 @@ pub(super) fn transfer<E: Scalar, I: Index>(
     assert_eq!([from.len(), out.len()], elements, "values and entries");
     let width = relations.volume()[relations.volume().len() - 1];
     let lines = relations.voxels() / width;
-    let (out, parallel) = (Output::new(out), from.len() >= SMALL && rayon::current_num_threads() > 1);
-    for_each((items * lines).div_ceil(LINES), parallel, &|chunk| {
+    let out = Output::new(out);
+    for_each((items * lines).div_ceil(LINES), from.len(), &|chunk| {
         for at in chunk * LINES..(items * lines).min((chunk + 1) * LINES) {
             let (item, line) = (at / lines, Line::new(relations, at % lines));
             let values = item * relations.values() + line.first;

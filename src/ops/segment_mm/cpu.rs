@@ -258,9 +258,8 @@ where
             padded.iter_mut().zip(row).for_each(|(padded, value)| *padded = value.widen());
         }
         let (weights, bias) = (&weights[gap..], &bias[..]);
-        let units: Vec<usize> = (0..x.rows()).step_by(ROWS).collect();
-        for_each::<(), _>(&units, work, |_, &first| {
-            let rows = first..x.rows().min(first + ROWS);
+        simd::for_each(x.rows().div_ceil(ROWS), work, &|unit| {
+            let rows = unit * ROWS..x.rows().min((unit + 1) * ROWS);
             simd::run_fast(Mixed { x, rows, ids, weights, bias, stride, out, cols });
         });
         true

@@ -167,7 +167,7 @@ impl<E: Scalar, I: Index, const CHAINS: usize, const FAST: bool> WithEntries<I> 
         if shares > 1 {
             let start = |share: usize| cols / SHARE * share / shares * SHARE;
             let end = |share: usize| if share + 1 == shares { cols } else { start(share + 1) };
-            return for_each(shares, true, &|share| run(0..n, None, start(share)..end(share)));
+            return for_each(shares, work, &|share| run(0..n, None, start(share)..end(share)));
         }
         let levels = matrix.split.levels(upper);
         let n_levels = levels.bounds.len() - 1;
@@ -178,7 +178,7 @@ impl<E: Scalar, I: Index, const CHAINS: usize, const FAST: bool> WithEntries<I> 
             let (start, end) = (bounds[0].get(), bounds[1].get());
             let pieces = (work / n * (end - start) / SMALL).clamp(1, end - start);
             let bound = |piece: usize| start + (end - start) * piece / pieces;
-            for_each(pieces, true, &|piece| run(bound(piece)..bound(piece + 1), Some(&levels.order), 0..cols));
+            for_each(pieces, work, &|piece| run(bound(piece)..bound(piece + 1), Some(&levels.order), 0..cols));
         }
     }
 }

@@ -70,7 +70,8 @@ pub(super) fn fold_rows<I: Index, F: Fold>(rows: &Rows<I>, fold: &F) {
     if columns == 0 {
         return;
     }
-    for_each_chunk(rows, F::WORK * rows.n_entries() * columns, |range| {
+    let work = F::WORK * rows.n_entries() * columns;
+    for_each_chunk(rows, work, |range| {
         let (mut bounds, mut slots) = (vec![0], Vec::new());
         for row in range.clone() {
             let entries = rows.range(row);
@@ -88,7 +89,7 @@ pub(super) fn fold_rows<I: Index, F: Fold>(rows: &Rows<I>, fold: &F) {
         }
     });
     if rows.n_entries() > PIECE {
-        fold_long_rows(rows, fold, F::STATE * columns);
+        fold_long_rows(rows, fold, F::STATE * columns, work);
     }
 }
 
@@ -96,7 +97,7 @@ pub(super) fn fold_rows<I: Index, F: Fold>(rows: &Rows<I>, fold: &F) {
 type Piece = (usize, Range<usize>);
 
 /// Folds the rows that are cut, `size` numbers a state.
-fn fold_long_rows<I: Index, F: Fold>(rows: &Rows<I>, fold: &F, size: usize) {
+fn fold_long_rows<I: Index, F: Fold>(rows: &Rows<I>, fold: &F, size: usize, work: usize) {
     // A long row: which it is, and its pieces.
     let (mut pieces, mut long) = (Vec::<Piece>::new(), Vec::new());
     for row in 0..rows.n_rows() {
@@ -112,9 +113,8 @@ fn fold_long_rows<I: Index, F: Fold>(rows: &Rows<I>, fold: &F, size: usize) {
         let slots: Vec<usize> = entries.clone().map(|entry| rows.slot(entry)).collect();
         simd::run(Run { fold, slots: &slots, task });
     };
-    let parallel = rayon::current_num_threads() > 1;
     let states: Vec<OnceLock<Vec<F::Acc>>> = pieces.iter().map(|_| OnceLock::new()).collect();
-    for_each(pieces.len(), parallel, &|at| {
+    for_each(pieces.len(), work, &|at| {
         states[at].get_or_init(|| {
             let mut state = vec![F::Acc::ZERO; size];
             run(&pieces[at], Task::Fold { state: &mut state });
@@ -131,7 +131,7 @@ fn fold_long_rows<I: Index, F: Fold>(rows: &Rows<I>, fold: &F, size: usize) {
         unsafe { fold.write_row(*row, rows.range(*row).len(), &total) };
         totals.extend(total);
     }
-    for_each(pieces.len(), parallel, &|at| {
+    for_each(pieces.len(), work, &|at| {
         let (row, of_row) = &long[pieces[at].0];
         let state = &totals[pieces[at].0 * size..][..size];
         let earlier = &states[of_row.start * size..at * size];
